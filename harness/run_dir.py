@@ -1,0 +1,195 @@
+"""One trial's directory: atomic writes, checkpoints, the lock, and the marker that says it is done.
+
+    <trial_id>/
+      config.json  provenance.json      written when an attempt starts
+      metrics.jsonl                     appended by tracking/jsonl.py
+      checkpoint/<samples_trained>.pt   the last two
+      outcome.json                      written last, by rename: done means this file
+      error.log                         the tracebacks of failed attempts
+      lock                              held (flock) by the process that writes here
+
+A file appears whole or not at all: written beside its place, flushed to the disk, renamed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from harness.errors import EnvironmentProblem
+from harness.types import TrialOutcome
+
+LOCK_WAIT_S = 10.0
+CHECKPOINTS_KEPT = 2
+_DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+
+
+def is_disk_problem(error: BaseException) -> bool:
+    """Whether the file system refused (full, quota, read-only, no permission): no retry of a trial mends that."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` once it is complete and on the disk, or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself must survive a power cut
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` to `path` as JSON, atomically."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    with replacing(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+@contextmanager
+def exclusive(path: Path, wait_s: float, problem: str) -> Iterator[None]:
+    """Hold the lock file `path`; EnvironmentProblem(problem) when another process still has it after `wait_s`.
+
+    The kernel frees the lock when its process dies, however it dies.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise EnvironmentProblem(problem) from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunDir:
+    """The directory of one trial. Made when first written to."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        return self.path / "checkpoint"
+
+    def start(self, config: dict[str, Any], provenance: dict[str, Any]) -> None:
+        """Begin an attempt: the configuration and where it runs.
+
+        An earlier outcome (failed, interrupted) is taken away, since the trial is running again. The
+        provenance of earlier attempts is kept under "earlier" where it differs from this one.
+        """
+        self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        (self.path / "outcome.json").unlink(missing_ok=True)
+        write_json(self.path / "config.json", config)
+        previous = _read_json(self.path / "provenance.json") or {}
+        earlier = previous.pop("earlier", [])
+        if previous and previous != json.loads(json.dumps(provenance)):
+            earlier = [*earlier, previous]
+        write_json(self.path / "provenance.json", {**provenance, "earlier": earlier} if earlier else provenance)
+
+    @contextmanager
+    def lock(self, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+        """Be the only writer: an orphaned worker and a new one must never write one trial together."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        problem = f"{self.path} is being written by another process; wait for it to end or stop it, then run again"
+        with exclusive(self.path / "lock", wait_s, problem):
+            yield
+
+    def outcome(self) -> TrialOutcome | None:
+        """How the trial ended; None while it has not (or while outcome.json cannot be read)."""
+        content = _read_json(self.path / "outcome.json")
+        try:
+            return TrialOutcome(**content) if content else None
+        except TypeError:
+            return None
+
+    def write_outcome(self, outcome: TrialOutcome) -> None:
+        """Mark the end of the trial: the last thing written here."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "outcome.json", asdict(outcome))
+
+    def append_error(self, text: str) -> None:
+        """Keep the traceback of a failed attempt."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "error.log", "a", encoding="utf-8") as file:
+            file.write(text.rstrip("\n") + "\n\n")
+
+    def save_checkpoint(self, state: dict[str, Any], samples_trained: int) -> None:
+        """Write the state after `samples_trained` samples; the one before stays as a reserve.
+
+        Checkpoints beyond `samples_trained` are of a future this attempt did not see (it fell back to an
+        earlier one): they go too.
+        """
+        import torch
+
+        self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        new = self.checkpoint_dir / f"{samples_trained:012d}.pt"
+        try:
+            with replacing(new) as file:
+                torch.save(state, file)
+        except RuntimeError as error:  # torch wraps the OSError of a full disk into its own
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        older = [path for path in self._checkpoints() if path.name < new.name]
+        for path in {*self._checkpoints()} - {new, *older[: CHECKPOINTS_KEPT - 1]}:
+            path.unlink(missing_ok=True)
+        for leftover in self.checkpoint_dir.glob("*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The newest checkpoint that is whole, or None. A damaged one is passed over, not deleted."""
+        import torch
+
+        for path in self._checkpoints():
+            if _is_whole(path):
+                return torch.load(path, map_location="cpu", weights_only=True)
+        return None
+
+    def _checkpoints(self) -> list[Path]:
+        """Newest first."""
+        return sorted(self.checkpoint_dir.glob("*.pt"), reverse=True)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the checkpoint's zip archive matches its checksums, which torch.load itself does not compare."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError):
+        return False
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
