@@ -1,0 +1,314 @@
+"""What a sweep file and a trial may say. Strict and frozen: an unknown key or a wrong type is an error.
+
+`SweepConfig` is the file. `TrialConfig` is one trial after `harness.plan` resolved it: the content of
+config.json and of `config` in plan.json. Both share their sections; the doc line of a field is its description.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from harness.batching import BatchShape, Cadence, resolve_batch
+from harness.errors import InputError
+
+EMBEDDED_MODELS = ("tiny-llama",)
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+# YAML and JSON know only lists; strictness still holds for what is in them.
+Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
+
+
+class Strict(BaseModel):
+    """Base of every section: no unknown key, no conversion from text, no NaN, no assignment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class WarmStartConfig(Strict):
+    """The short supervised start that all trials of a sweep share."""
+
+    steps: PositiveInt = Field(100, description="most supervised optimizer steps")
+    num_responses: PositiveInt = Field(64, description="right answers per supervised step, all of them in one step")
+    lr: float = Field(2e-3, gt=0, description="learning rate of the supervised steps")
+    seed: Count = Field(0, description="seed of the prompts and of the label noise")
+    label_noise: float = Field(0.0, ge=0, lt=1, description="probability that a digit of the answer is made wrong")
+    stop_score: float | None = Field(None, gt=0, lt=1, description="stop when the expected score reaches this")
+    check_every_steps: PositiveInt = Field(5, description="steps between two looks at stop_score")
+
+
+class ModelConfig(Strict):
+    """Any transformers causal language model."""
+
+    name: str = Field("tiny-llama", min_length=1, description="embedded model, local folder, or hub id owner/name")
+    revision: str | None = Field(None, description="revision of a hub model")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights in the forward pass")
+    attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention implementation of transformers")
+    trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
+    seed: Count = Field(0, description="random initialisation of an embedded model")
+    warm_start: WarmStartConfig | None = Field(None, description="supervised start, or none")
+
+
+class ReverseDigitsConfig(Strict):
+    """Reverse a string of digits; exact match."""
+
+    name: Literal["reverse_digits"] = "reverse_digits"
+    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
+
+    @property
+    def num_possible_prompts(self) -> int:
+        """10^num_digits: every string of digits, leading zeros included."""
+        return int(10**self.num_digits)
+
+
+class DigitSumsConfig(Strict):
+    """Running sums of a string of digits, each modulo 10; exact match."""
+
+    name: Literal["digit_sums"] = "digit_sums"
+    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
+
+    @property
+    def num_possible_prompts(self) -> int:
+        """10^num_digits: every string of digits, leading zeros included."""
+        return int(10**self.num_digits)
+
+
+# A new task adds its class here.
+TaskConfig = Annotated[ReverseDigitsConfig | DigitSumsConfig, Field(discriminator="name")]
+
+
+class BatchConfig(Strict):
+    """The rollout batch and how it is cut. Sizes count responses; harness.batching has the arithmetic."""
+
+    num_prompts: PositiveInt = Field(8, description="prompts per rollout batch")
+    group_size: PositiveInt = Field(8, description="responses per prompt")
+    mini_batch_size: PositiveInt | None = Field(
+        None, description="responses per optimizer step and rank; unset: cadence"
+    )
+    micro_batch_size_per_gpu: PositiveInt | None = Field(None, description="responses per backward pass and rank")
+    gen_batch: PositiveInt | None = Field(None, description="most responses in flight; unset: the whole batch")
+    cadence: Cadence = Field("one_step_per_batch", description="what an unset mini_batch_size means")
+
+    @property
+    def train_batch(self) -> int:
+        """B = num_prompts * group_size."""
+        return self.num_prompts * self.group_size
+
+
+class GrpoConfig(Strict):
+    """GRPO: group-relative advantages, clipped ratio, one pass."""
+
+    name: Literal["grpo"] = "grpo"
+    advantage_std: Literal["std", "none"] = Field("std", description="divide advantages by the group's std or not")
+    std_ddof: Literal[0, 1] = Field(1, description="std with n - std_ddof in the denominator")
+    std_epsilon: float = Field(1e-6, ge=0, description="added to the std")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="the ratio is clipped below at 1 - clip_low")
+    clip_high: float = Field(0.2, gt=0, description="the ratio is clipped above at 1 + clip_high")
+    loss_average: Literal["token", "sample", "constant"] = Field("token", description="denominator of the loss")
+    constant_tokens: PositiveInt | None = Field(None, description="tokens per response, the constant of `constant`")
+    kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the reference policy; 0: no reference")
+
+    @property
+    def uses_group_baseline(self) -> bool:
+        """Whether an advantage compares a response with the others of its group."""
+        return True
+
+
+# A new algorithm makes this a union with Field(discriminator="name"), as TaskConfig is.
+AlgorithmConfig = GrpoConfig
+
+
+class OptimizerConfig(Strict):
+    """Adam and how its rate follows the batch. `lr`, `betas` and `eps` are the reference arm's."""
+
+    name: Literal["adam", "adamw"] = Field("adam", description="optimizer")
+    lr: float = Field(gt=0, description="learning rate of the reference arm")
+    lr_rule: Literal["fixed", "sqrt", "linear", "adam_sde"] = Field(
+        "sqrt", description="how lr follows kappa = B/B_ref"
+    )
+    betas: Betas = Field((0.9, 0.999), description="decay of the two moments")
+    eps: float = Field(1e-8, ge=0, description="Adam's epsilon")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    clip_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm; unset: no clip")
+    warmup_samples: Count = Field(0, description="samples over which lr rises from 0")
+
+
+class TrialOptimizerConfig(OptimizerConfig):
+    """The optimizer of one trial: `lr`, `betas` and `eps` are those applied, after the rule."""
+
+    lr_ref: float = Field(gt=0, description="the rate the rule started from")
+
+
+class SamplingConfig(Strict):
+    """How responses are drawn in training and in the sampled evaluation."""
+
+    temperature: float = Field(1.0, gt=0, description="sampling temperature")
+    max_response_tokens: PositiveInt | None = Field(
+        None, description="most tokens of a response; unset: the task's need"
+    )
+
+
+class EvaluationConfig(Strict):
+    """The grid in samples that every arm shares, and the target."""
+
+    every_samples: PositiveInt = Field(1024, description="spacing of the evaluation grid in samples trained")
+    num_prompts: PositiveInt = Field(512, description="held-out prompts")
+    metric: Literal["eval/score", "eval/expected_score", "eval/greedy_score"] = Field(
+        "eval/score", description="metric that the target refers to"
+    )
+    target: float = Field(0.7, gt=0, lt=1, description="score to reach")
+    seed: Count = Field(0, description="seed of the held-out prompts")
+
+
+class ExecutionConfig(Strict):
+    """What runs the trials. Nothing here changes a gradient."""
+
+    engine: Literal["transformers"] = Field("transformers", description="what samples responses")
+    trainer: Literal["torch"] = Field("torch", description="what updates the weights")
+    mode: Literal["synchronous"] = Field("synchronous", description="order of generation and training")
+    ranks: PositiveInt = Field(1, description="data-parallel ranks")
+    workers: PositiveInt | None = Field(None, description="trials at a time; unset: as many as fit")
+    threads: PositiveInt = Field(1, description="threads per worker")
+    gpus_per_worker: float = Field(0.0, ge=0, description="GPUs per worker, may be a fraction")
+    max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")
+    checkpoint_every_samples: PositiveInt | None = Field(
+        None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"
+    )
+    share_prompt_up_to_tokens: Count = Field(
+        1024, description="longest training row in which the responses of one prompt share its computation"
+    )
+    compile: bool = Field(False, description="compile the training pass")
+
+
+class TimingConfig(Strict):
+    """The timing passes at the end of a sweep, arms interleaved and nothing else running."""
+
+    rounds: Count = Field(5, description="measurements per arm; 0: none")
+    min_seconds: float = Field(0.5, gt=0, description="least duration of one measurement")
+
+
+class TrackingConfig(Strict):
+    """The mirror of the records; metrics.jsonl is written in any case."""
+
+    wandb: bool = Field(True, description="mirror to Weights & Biases, offline unless WANDB_MODE says otherwise")
+    project: str = Field("batch-invariance", min_length=1, description="W&B project")
+    entity: str | None = Field(None, description="W&B entity")
+    tags: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="W&B tags")
+
+
+class Sections(Strict):
+    """The sections that a sweep file and a trial have in common."""
+
+    model: ModelConfig = Field(default_factory=ModelConfig, description="model")
+    task: TaskConfig = Field(default_factory=ReverseDigitsConfig, description="task")
+    batch: BatchConfig = Field(default_factory=BatchConfig, description="rollout batch")
+    algorithm: AlgorithmConfig = Field(default_factory=GrpoConfig, description="algorithm")
+    optimizer: OptimizerConfig = Field(description="optimizer and learning-rate rule")
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="sampling")
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="evaluation grid and target")
+    execution: ExecutionConfig = Field(default_factory=ExecutionConfig, description="engine, trainer, workers")
+    timing: TimingConfig = Field(default_factory=TimingConfig, description="timing passes")
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="mirror of the records")
+    budget_samples: PositiveInt = Field(description="samples that every trial trains on")
+
+
+class SweepConfig(Sections):
+    """A sweep file. Its sections are the defaults of every arm.
+
+    Each entry of `arms` maps dotted names to values; lists are multiplied out, so that one value that is
+    itself a list is written nested: {optimizer.betas: [[0.9, 0.95]]}. `reference` names one arm.
+    """
+
+    sweep: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the folder in results/")
+    question: str = Field(min_length=1, description="the question the sweep answers, in one sentence")
+    seeds: tuple[int, ...] = Field(description="a count (seeds 0 up to it) or a list of seeds")
+    reference: dict[str, Any] = Field(min_length=1, description="dotted names and values that pick the reference arm")
+    arms: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
+        min_length=1, description="arms: dotted names to values, lists multiplied out"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeds_from_count(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "seeds" in data:
+            return data | {"seeds": parse_seeds(data["seeds"])}
+        return data
+
+    @model_validator(mode="after")
+    def _name_is_free(self) -> Self:
+        if self.sweep in ("reference", "paper"):
+            raise InputError(f"sweep: {self.sweep!r} is the name of a committed folder of results/; choose another")
+        return self
+
+
+class TrialConfig(Sections):
+    """One trial: an arm with a seed, everything resolved. Construction checks that it can run."""
+
+    optimizer: TrialOptimizerConfig = Field(description="optimizer after the learning-rate rule")
+    seed: Count = Field(description="seed of the trial's sampling")
+
+    @property
+    def batch_shape(self) -> BatchShape:
+        """The rollout batch with everything left open resolved."""
+        return resolve_batch(
+            self.batch.num_prompts,
+            self.batch.group_size,
+            ranks=self.execution.ranks,
+            mini_batch_size=self.batch.mini_batch_size,
+            micro_batch_size_per_gpu=self.batch.micro_batch_size_per_gpu,
+            gen_batch=self.batch.gen_batch,
+            cadence=self.batch.cadence,
+        )
+
+    @property
+    def num_rollout_batches(self) -> int:
+        """ceil(budget_samples / B): the last batch may overshoot the budget by less than B."""
+        return math.ceil(self.budget_samples / self.batch.train_batch)
+
+    @property
+    def checkpoint_every_samples(self) -> int:
+        """execution.checkpoint_every_samples, or four spacings of the evaluation grid."""
+        return self.execution.checkpoint_every_samples or 4 * self.evaluation.every_samples
+
+    @model_validator(mode="after")
+    def _can_run(self) -> Self:
+        train_batch = self.batch_shape.train_batch
+        if self.algorithm.uses_group_baseline and self.batch.group_size < 2:
+            raise InputError(
+                f"batch.group_size: 1 leaves {self.algorithm.name} no group to compare with; needs at least 2"
+            )
+        if self.budget_samples < train_batch:
+            raise InputError(
+                f"budget_samples: {self.budget_samples} is below one rollout batch of {train_batch} responses "
+                f"({self.batch.num_prompts} x {self.batch.group_size}); needs at least {train_batch}"
+            )
+        if self.algorithm.loss_average == "constant" and self.algorithm.constant_tokens is None:
+            raise InputError("algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8")
+        possible = self.task.num_possible_prompts
+        if self.evaluation.num_prompts >= possible:
+            raise InputError(
+                f"evaluation.num_prompts: {self.evaluation.num_prompts} leaves no prompt to train on; "
+                f"task.{self.task.name} with num_digits {self.task.num_digits} has {possible}, needs fewer"
+            )
+        return self
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Seeds from a count or a list. A count n means 0 .. n-1.
+
+    >>> parse_seeds(3), parse_seeds([7, 5])
+    ((0, 1, 2), (7, 5))
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return tuple(range(value))
+    is_list = isinstance(value, list | tuple) and len(value) > 0
+    if not is_list or not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in value):
+        raise InputError(f"seeds: {value!r}; needs a count of at least 1 or a list of whole numbers such as [0, 1, 2]")
+    repeated = sorted({seed for seed in value if value.count(seed) > 1})
+    if repeated:
+        raise InputError(f"seeds: {repeated[0]} occurs more than once; two equal seeds give one curve, not two")
+    return tuple(value)
