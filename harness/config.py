@@ -7,6 +7,7 @@ config.json and of `config` in plan.json. Both share their sections; the doc lin
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -213,7 +214,7 @@ class Sections(Strict):
     execution: ExecutionConfig = Field(default_factory=ExecutionConfig, description="engine, trainer, workers")
     timing: TimingConfig = Field(default_factory=TimingConfig, description="timing passes")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="mirror of the records")
-    budget_samples: PositiveInt = Field(description="samples that every trial trains on")
+    budget_samples: PositiveInt = Field(description="number of samples every trial trains on")
 
 
 class SweepConfig(Sections):
@@ -223,12 +224,12 @@ class SweepConfig(Sections):
     itself a list is written nested: {optimizer.betas: [[0.9, 0.95]]}. `reference` names one arm.
     """
 
-    sweep: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the folder in results/")
-    question: str = Field(min_length=1, description="the question the sweep answers, in one sentence")
-    seeds: tuple[int, ...] = Field(description="a count (seeds 0 up to it) or a list of seeds")
-    reference: dict[str, Any] = Field(min_length=1, description="dotted names and values that pick the reference arm")
+    sweep: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name, which is the folder in results/")
+    question: str = Field(min_length=1, description="question the sweep answers, in one sentence")
+    seeds: tuple[int, ...] = Field(description="count of seeds (from 0), or a list of them")
+    reference: dict[str, Any] = Field(description="dotted names and values that pick the reference arm")
     arms: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
-        min_length=1, description="arms: dotted names to values, lists multiplied out"
+        description="list of arms: dotted names to values, lists multiplied out"
     )
 
     @model_validator(mode="before")
@@ -239,9 +240,13 @@ class SweepConfig(Sections):
         return data
 
     @model_validator(mode="after")
-    def _name_is_free(self) -> Self:
+    def _is_usable(self) -> Self:
         if self.sweep in ("reference", "paper"):
             raise InputError(f"sweep: {self.sweep!r} is the name of a committed folder of results/; choose another")
+        if not self.reference:
+            raise InputError("reference: empty; needs names that pick one arm, for instance {batch.num_prompts: 8}")
+        if not self.arms:
+            raise InputError("arms: empty; needs at least one arm, for instance [{batch.num_prompts: [8, 16]}]")
         return self
 
 
@@ -312,3 +317,18 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     if repeated:
         raise InputError(f"seeds: {repeated[0]} occurs more than once; two equal seeds give one curve, not two")
     return tuple(value)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted names.
+
+    >>> flatten({"batch": {"num_prompts": 8}, "optimizer.lr": 1e-3})
+    {'batch.num_prompts': 8, 'optimizer.lr': 0.001}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,347 @@
+"""From a sweep file to its trials: expand arms and seeds, scale learning rates, name everything. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.algorithm.lr_rules import AdamSettings, scale_adam
+from harness.config import Sections, SweepConfig, TrialConfig, flatten
+from harness.errors import InputError
+from harness.explain import closest, explain, variants
+
+PLAN_FORMAT = 1
+# These carry their own part of an arm's name and their own axis.
+_NAMED = ("batch.num_prompts", "batch.group_size", "optimizer.lr_rule")
+_LONGEST_ARM_NAME = 100
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One arm with one seed. `axes` is flat and holds what tells the arms apart; analysis reads it."""
+
+    trial_id: str
+    arm: str
+    seed: int
+    axes: Mapping[str, Any]
+    config: TrialConfig
+
+
+@dataclass(frozen=True)
+class Target:
+    """The metric of the evaluation records and the value it has to reach."""
+
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a sweep will run, seed by seed, so that an interrupted sweep has every arm."""
+
+    sweep: str
+    question: str
+    reference_arm: str
+    target: Target
+    trials: tuple[PlannedTrial, ...]
+
+    def to_json(self) -> str:
+        """The content of plan.json."""
+        data = {
+            "format": PLAN_FORMAT,
+            "sweep": self.sweep,
+            "question": self.question,
+            "reference_arm": self.reference_arm,
+            "target": asdict(self.target),
+            "trials": [vars(trial) | {"config": trial.config.model_dump(mode="json")} for trial in self.trials],
+        }
+        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read plan.json back. Raises InputError that says what is unreadable in it."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InputError(
+                f"plan.json: not valid JSON ({error}); 'plan' with the sweep file writes it anew"
+            ) from None
+        if not isinstance(data, dict) or data.get("format") != PLAN_FORMAT:
+            found = data.get("format") if isinstance(data, dict) else None
+            raise InputError(f"plan.json: format {found!r}; this version reads format {PLAN_FORMAT}")
+        try:
+            return cls(
+                sweep=data["sweep"],
+                question=data.get("question", ""),
+                reference_arm=data["reference_arm"],
+                target=Target(**data["target"]),
+                trials=tuple(
+                    PlannedTrial(**trial | {"config": TrialConfig.model_validate(trial["config"])})
+                    for trial in data["trials"]
+                ),
+            )
+        except ValidationError as error:
+            raise InputError(f"plan.json: {explain(error, TrialConfig)}") from None
+        except (KeyError, TypeError) as error:
+            raise InputError(f"plan.json: a field is missing or wrong ({error})") from None
+
+
+@dataclass(frozen=True)
+class _Arm:
+    """One entry of `arms` multiplied out. `settings` is before the learning-rate rule."""
+
+    entry: int
+    overrides: Mapping[str, Any]
+    settings: Sections
+
+
+def make_plan(sweep: SweepConfig) -> Plan:
+    """Resolve every arm and seed. Raises InputError where an arm cannot run or the arms cannot be compared.
+
+    kappa = B / B_ref; an arm's `optimizer.lr` (the file's, or its own) is the rate its rule starts from.
+    """
+    arms = list(_expand(sweep))
+    _refuse_duplicates(arms)
+    _refuse_different_grids(arms)
+    varied = _varied_names(arms)
+    names = _arm_names(arms, varied)
+    reference = _reference(sweep, arms, names)
+    reference_batch = arms[reference].settings.batch.train_batch
+    trials = [
+        _trial(arm, name, seed, reference_batch, varied)
+        for seed in sweep.seeds
+        for arm, name in zip(arms, names, strict=True)
+    ]
+    evaluation = arms[reference].settings.evaluation
+    target = Target(evaluation.metric, evaluation.target)
+    return Plan(sweep.sweep, sweep.question, names[reference], target, tuple(trials))
+
+
+def select_trials(plan: Plan, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[PlannedTrial]:
+    """The trials of the named arms and seeds; an empty choice means all."""
+    arms = list(dict.fromkeys(trial.arm for trial in plan.trials))
+    for name in only:
+        if name not in arms:
+            raise InputError(f"--only {name}: no such arm{closest(name, arms, 'arms: ')}")
+    planned_seeds = sorted({trial.seed for trial in plan.trials})
+    for seed in seeds:
+        if seed not in planned_seeds:
+            raise InputError(
+                f"--seeds {seed}: not in the plan, whose seeds are {', '.join(map(str, planned_seeds))}; "
+                f"the field seeds adds some, for instance --set seeds=[{', '.join(map(str, [*planned_seeds, seed]))}]"
+            )
+    return [t for t in plan.trials if (not only or t.arm in only) and (not seeds or t.seed in seeds)]
+
+
+def check_extends(existing: Plan, new: Plan, started: Collection[str], folder: str) -> None:
+    """Refuse `new` where it would orphan a trial of `existing` that has records (`started` holds their ids)."""
+    known = {trial.trial_id for trial in new.trials}
+    orphans = [trial for trial in existing.trials if trial.trial_id in started and trial.trial_id not in known]
+    if not orphans:
+        return
+    first = orphans[0]
+    twin = next((t for t in new.trials if (t.arm, t.seed) == (first.arm, first.seed)), None)
+    raise InputError(
+        f"{folder} was made by another plan: {len(orphans)} of its trials with records are not in this one; "
+        f"{_difference(first, twin)}. To keep both, give the sweep another name (--set sweep=NAME) or another folder "
+        f"(--results DIR); to go on with the old one, undo the change; to discard it, delete {folder}"
+    )
+
+
+def _difference(old: PlannedTrial, new: PlannedTrial | None) -> str:
+    """The first fields in which two trials of one arm and seed differ."""
+    if new is None:
+        return f"the first is {old.arm} with seed {old.seed}"
+    before, after = (flatten(trial.config.model_dump(mode="json")) for trial in (old, new))
+    fields = [name for name in before | after if before.get(name) != after.get(name)]
+    shown = ", ".join(f"{name} {before.get(name)} -> {after.get(name)}" for name in fields[:3])
+    return f"{old.arm} with seed {old.seed} differs in {shown}" + (" and more" if len(fields) > 3 else "")
+
+
+def _expand(sweep: SweepConfig) -> Iterator[_Arm]:
+    """Multiply out the lists of each entry, the last name fastest, and validate the result."""
+    base = {
+        name: value for name, value in sweep.model_dump(exclude_unset=True).items() if name in Sections.model_fields
+    }
+    for entry, given in enumerate(sweep.arms):
+        dotted = flatten(given)
+        choices = [value if isinstance(value, list | tuple) else [value] for value in dotted.values()]
+        for name, values in zip(dotted, choices, strict=True):
+            if not values:
+                raise InputError(f"arms[{entry}].{name}: an empty list makes no arm; needs at least one value")
+        for values in itertools.product(*choices):
+            overrides = dict(zip(dotted, values, strict=True))
+            yield _Arm(entry, overrides, _settings(base, overrides, entry, sweep))
+
+
+def _settings(base: Mapping[str, Any], overrides: Mapping[str, Any], entry: int, sweep: SweepConfig) -> Sections:
+    """The sweep's sections with an arm's overrides over them; another task or algorithm keeps what it shares."""
+    data: dict[str, Any] = json.loads(json.dumps(base))
+    for section, info in Sections.model_fields.items():
+        kinds = variants(info)
+        if len(kinds) > 1:
+            name = str(overrides.get(f"{section}.name", getattr(sweep, section).name))
+            own = kinds[name].model_fields if name in kinds else data.get(section, {})
+            kept = {key: value for key, value in data.get(section, {}).items() if key in own}
+            data[section] = kept | {"name": name}
+    for name, value in overrides.items():
+        *outer, last = name.split(".")
+        target = data
+        for part in outer:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise InputError(f"arms[{entry}]: {name}: {part} holds no names")
+        target[last] = value
+    try:
+        return Sections.model_validate(data)
+    except ValidationError as error:
+        hint = _list_hint(error, overrides)
+        raise InputError(f"arms[{entry}]: {explain(error, Sections)}{hint}") from None
+
+
+def _list_hint(error: ValidationError, overrides: Mapping[str, Any]) -> str:
+    """A list-valued field loses its outer list to the multiplication: say how to write it."""
+    for detail in error.errors():
+        name = ".".join(map(str, detail["loc"]))
+        if detail["type"] == "tuple_type" and name in overrides:
+            return f" (lists in an arm are multiplied out: write one list value nested, {name}: [[...]])"
+    return ""
+
+
+def _refuse_duplicates(arms: Sequence[_Arm]) -> None:
+    seen: dict[str, _Arm] = {}
+    for arm in arms:
+        first = seen.setdefault(arm.settings.model_dump_json(), arm)
+        if first is not arm:
+            what = ", ".join(f"{name}: {value}" for name, value in arm.overrides.items())
+            raise InputError(
+                f"arms[{arm.entry}]: {{{what}}} is the same arm as one of arms[{first.entry}]; each arm may occur once"
+            )
+
+
+def _refuse_different_grids(arms: Sequence[_Arm]) -> None:
+    for arm in arms[1:]:
+        if arm.settings.evaluation != arms[0].settings.evaluation:
+            name = next(name for name in [*arm.overrides, *arms[0].overrides] if name.startswith("evaluation."))
+            raise InputError(
+                f"arms[{arm.entry}].{name}: all arms share one evaluation grid and target; set it for the sweep"
+            )
+
+
+def _leaves(settings: Sections) -> dict[str, Any]:
+    return flatten(settings.model_dump(mode="json"))
+
+
+def _varied_names(arms: Sequence[_Arm]) -> list[str]:
+    """Dotted names that some arm sets and in whose resolved value the arms differ."""
+    given = dict.fromkeys(name for arm in arms for name in arm.overrides if name not in _NAMED)
+    leaves = [_leaves(arm.settings) for arm in arms]
+    return [name for name in given if len({json.dumps(leaf.get(name)) for leaf in leaves}) > 1]
+
+
+def _arm_names(arms: Sequence[_Arm], varied: Sequence[str]) -> list[str]:
+    """Readable, unique, safe as a folder name; a hash of the settings settles what stays ambiguous."""
+    names = []
+    for arm in arms:
+        batch, leaves = arm.settings.batch, _leaves(arm.settings)
+        parts = [f"P{batch.num_prompts}", f"G{batch.group_size}", arm.settings.optimizer.lr_rule]
+        parts += [_name_part(name, leaves[name]) for name in varied if name in leaves]
+        names.append("-".join(parts))
+    counts = Counter(names)
+    return [
+        name
+        if counts[name] == 1 and len(name) <= _LONGEST_ARM_NAME
+        else f"{name[:_LONGEST_ARM_NAME]}-{_digest(arm.settings)}"
+        for name, arm in zip(names, arms, strict=True)
+    ]
+
+
+def _name_part(name: str, value: Any) -> str:
+    """`lr3e-4` for optimizer.lr 3e-4; a section's `name` needs no label.
+
+    >>> _name_part("optimizer.lr", 0.0003), _name_part("model.name", "models/small"), _name_part("model.seed", 1)
+    ('lr3e-4', 'small', 'model_seed1')
+    >>> _name_part("optimizer.betas", [0.9, 0.95]), _name_part("algorithm.loss_average", "token")
+    ('betas0.9_0.95', 'loss_average_token')
+    """
+    section, _, last = name.rpartition(".")
+    label = {"name": "", "seed": f"{section.replace('.', '_')}_seed"}.get(last, last)
+    words = [
+        _short_number(v) if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])
+    ]
+    text = "_".join(word.rstrip("/").rpartition("/")[2] for word in words)
+    separator = "_" if label and text[:1].isalpha() else ""
+    return label + separator + re.sub(r"[^A-Za-z0-9._+-]+", "_", text)
+
+
+def _short_number(value: float) -> str:
+    """The shortest text that gives the number back exactly.
+
+    >>> _short_number(0.0003), _short_number(0.5), _short_number(1.0), _short_number(0.00042426406871192855)
+    ('3e-4', '0.5', '1', '4.2426406871192855e-4')
+    """
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    if 0.01 <= abs(value) < 1e6 or value == 0:
+        return repr(value).removesuffix(".0")
+    mantissa = str(digits[0]) + ("." + "".join(map(str, digits[1:])) if len(digits) > 1 else "")
+    return f"{'-' if sign else ''}{mantissa}e{exponent + len(digits) - 1}"
+
+
+def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -> int:
+    """The index of the one arm that has every value of `reference`."""
+    leaves = [_leaves(arm.settings) for arm in arms]
+    wanted = flatten(sweep.reference)
+    for name, value in wanted.items():
+        values = list(dict.fromkeys(json.dumps(leaf[name]) for leaf in leaves if name in leaf))
+        if not values:
+            raise InputError(f"reference.{name}: unknown{closest(name, {key for leaf in leaves for key in leaf})}")
+        if not any(leaf.get(name) == value for leaf in leaves):
+            raise InputError(f"reference.{name}: no arm has {value!r}; the arms have {', '.join(values)}")
+    matches = [i for i, leaf in enumerate(leaves) if all(leaf.get(name) == value for name, value in wanted.items())]
+    if len(matches) != 1:
+        which = ", ".join(names[i] for i in matches) or "none"
+        raise InputError(
+            f"reference: {wanted} has to match exactly one arm, but matches {which}; "
+            f"change or add a dotted name, for instance optimizer.lr_rule"
+        )
+    return matches[0]
+
+
+def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequence[str]) -> PlannedTrial:
+    settings = arm.settings
+    given, kappa = settings.optimizer, settings.batch.train_batch / reference_batch
+    try:
+        applied = scale_adam(given.lr_rule, AdamSettings(given.lr, given.betas, given.eps), kappa)
+        optimizer = given.model_dump() | applied._asdict() | {"lr_ref": given.lr}
+        config = TrialConfig.model_validate(settings.model_dump() | {"optimizer": optimizer, "seed": seed})
+    except ValidationError as error:
+        raise InputError(f"arm {name}: {explain(error, TrialConfig)}") from None
+    except InputError as error:
+        raise InputError(f"arm {name}: {error}") from None
+    axes = {
+        "algorithm": config.algorithm.name,
+        "num_prompts": config.batch.num_prompts,
+        "group_size": config.batch.group_size,
+        "train_batch": config.batch.train_batch,
+        "lr": config.optimizer.lr,
+        "lr_rule": config.optimizer.lr_rule,
+    }
+    leaves = _leaves(settings)
+    axes |= {"lr_ref" if key == "optimizer.lr" else key: leaves.get(key) for key in varied if key != "algorithm.name"}
+    return PlannedTrial(f"{name}-s{seed}-{_digest(config)}", name, seed, axes, config)
+
+
+def _digest(config: Sections) -> str:
+    """8 hex digits of the sha256 of the whole configuration."""
+    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
