@@ -174,4 +174,4 @@ def _written_right(value: Any, needs: str) -> str:
     if exponent is None:
         return f"; write {mantissa} without quotes"
     mantissa += "" if "." in mantissa else ".0"
-    return f"; write {mantissa}e{sign or '+'}{exponent} (YAML reads a number with e as text unless it has a dot and a sign)"
+    return f"; write {mantissa}e{sign or '+'}{exponent} (YAML wants a dot and a sign in a number with e)"

@@ -142,26 +142,27 @@ def select_trials(plan: Plan, only: Sequence[str] = (), seeds: Sequence[int] = (
     return [t for t in plan.trials if (not only or t.arm in only) and (not seeds or t.seed in seeds)]
 
 
-def check_extends(existing: Plan, new: Plan, started: Collection[str], folder: str) -> None:
-    """Refuse `new` where it would orphan a trial of `existing` that has records (`started` holds their ids)."""
+def check_extends(existing: Plan | None, new: Plan, started: Collection[str], folder: str) -> None:
+    """Refuse `new` where it would orphan a trial that has records; `started` holds the ids of those in `folder`."""
     known = {trial.trial_id for trial in new.trials}
-    orphans = [trial for trial in existing.trials if trial.trial_id in started and trial.trial_id not in known]
+    orphans = sorted(set(started) - known)
     if not orphans:
         return
-    first = orphans[0]
-    twin = next((t for t in new.trials if (t.arm, t.seed) == (first.arm, first.seed)), None)
+    old = next((t for t in (existing.trials if existing else ()) if t.trial_id in orphans), None)
     raise InputError(
         f"{folder} was made by another plan: {len(orphans)} of its trials with records are not in this one; "
-        f"{_difference(first, twin)}. To keep both, give the sweep another name (--set sweep=NAME) or another folder "
-        f"(--results DIR); to go on with the old one, undo the change; to discard it, delete {folder}"
+        f"{_difference(old, new) if old else f'the first is {orphans[0]}'}. To keep both, give the sweep another name "
+        f"(--set sweep=NAME) or another folder (--results DIR); to go on with the old one, undo the change; "
+        f"to discard it, delete {folder}"
     )
 
 
-def _difference(old: PlannedTrial, new: PlannedTrial | None) -> str:
-    """The first fields in which two trials of one arm and seed differ."""
-    if new is None:
+def _difference(old: PlannedTrial, new: Plan) -> str:
+    """The first fields in which a trial differs from the one of the same arm and seed in the new plan."""
+    twin = next((t for t in new.trials if (t.arm, t.seed) == (old.arm, old.seed)), None)
+    if twin is None:
         return f"the first is {old.arm} with seed {old.seed}"
-    before, after = (flatten(trial.config.model_dump(mode="json")) for trial in (old, new))
+    before, after = (flatten(trial.config.model_dump(mode="json")) for trial in (old, twin))
     fields = [name for name in before | after if before.get(name) != after.get(name)]
     shown = ", ".join(f"{name} {before.get(name)} -> {after.get(name)}" for name in fields[:3])
     return f"{old.arm} with seed {old.seed} differs in {shown}" + (" and more" if len(fields) > 3 else "")

@@ -1,0 +1,172 @@
+"""python -m harness plan | sweep | status | batch. Parses and validates first, imports heavy libraries after."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn, get_args
+
+import harness
+from harness.batching import Cadence, resolve_batch
+from harness.costs import measured_rates
+from harness.errors import EnvironmentProblem, HarnessError, InputError
+from harness.plan import Plan, PlannedTrial, check_extends, make_plan, select_trials
+from harness.run_dir import replacing
+from harness.sweep_file import check_model, load_sweep
+from harness.tables import batch_in_words, console, plan_notes, plan_table, status_table
+
+REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
+INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line the way every other wrong input is reported."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; {self.prog} --help lists what there is")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0 done, 1 trials failed, 2 wrong input, 3 environment, 130 Ctrl-C."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.run(args)
+        return code
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on with what is missing", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m harness", description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+    for name, run, text in (
+        ("plan", _plan, "print what a sweep will run, and write its plan.json"),
+        ("sweep", _sweep, "run the trials of a sweep that are not done"),
+        ("status", _status, "show how far each trial of a sweep is"),
+    ):
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.set_defaults(run=run)
+        command.add_argument("file", type=Path, metavar="FILE", help="sweep file, for instance sweeps/default.yaml")
+        command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
+        if name != "status":
+            command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
+            command.add_argument("--seeds", type=_seeds, default=[], metavar="LIST", help="run these seeds, as 0,2,3")
+    batch = commands.add_parser("batch", help="explain one batch in words and numbers", allow_abbrev=False)
+    batch.set_defaults(run=_batch)
+    batch.add_argument("--num-prompts", type=int, required=True, metavar="P", help="prompts per rollout batch")
+    batch.add_argument("--group-size", type=int, required=True, metavar="G", help="responses per prompt")
+    batch.add_argument("--ranks", type=int, default=1, metavar="N", help="data-parallel ranks")
+    batch.add_argument("--micro", type=int, metavar="N", help="responses per backward pass and rank")
+    batch.add_argument("--mini", type=int, metavar="N", help="responses per optimizer step and rank")
+    batch.add_argument(
+        "--cadence", choices=get_args(Cadence), default="one_step_per_batch", help="what unset --mini means"
+    )
+    return parser
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; needs whole numbers separated by commas, such as 0,2,3") from None
+
+
+def _plan(args: argparse.Namespace) -> int:
+    plan, selected, sweep_dir = _prepare(args)
+    rates, source = measured_rates(plan, sweep_dir, REFERENCE_REPORTS)
+    out = console()
+    out.print(plan.question, markup=False)
+    out.print(plan_table(plan, selected, rates))
+    for note in plan_notes(plan, selected, rates, source):
+        out.print(note, markup=False)
+    out.print(f"wrote {sweep_dir / 'plan.json'}", markup=False)
+    return 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    plan, selected, _ = _prepare(args)
+    try:
+        from harness.sweep import run_sweep
+    except ModuleNotFoundError as error:
+        raise EnvironmentProblem(f"the package {error.name} is not installed; make setup installs it") from None
+    code: int = run_sweep(plan, selected, args.results)
+    return code
+
+
+def _status(args: argparse.Namespace) -> int:
+    sweep_dir = args.results / load_sweep(args.file, args.set).sweep
+    plan = _read_plan(sweep_dir)
+    if plan is None:
+        raise InputError(f"{sweep_dir}: no plan.json; 'plan' or 'sweep' with {args.file} writes it")
+    console().print(status_table(plan, sweep_dir))
+    return 0
+
+
+def _batch(args: argparse.Namespace) -> int:
+    shape = resolve_batch(
+        args.num_prompts,
+        args.group_size,
+        ranks=args.ranks,
+        mini_batch_size=args.mini,
+        micro_batch_size_per_gpu=args.micro,
+        cadence=args.cadence,
+    )
+    print(batch_in_words(shape, args.mini, args.micro))
+    return 0
+
+
+def _prepare(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
+    """Everything that can be wrong with the input is found here; then plan.json is written."""
+    plan = make_plan(load_sweep(args.file, args.set))
+    for name in dict.fromkeys(trial.config.model.name for trial in plan.trials):
+        check_model(name)
+    selected = select_trials(plan, args.only, args.seeds)
+    sweep_dir = args.results / plan.sweep
+    existing = _read_plan(sweep_dir)
+    check_extends(existing, plan, _started(sweep_dir), str(sweep_dir))
+    if existing != plan:
+        try:
+            sweep_dir.mkdir(parents=True, exist_ok=True)
+            with replacing(sweep_dir / "plan.json") as file:
+                file.write(plan.to_json().encode())
+        except OSError as error:
+            raise EnvironmentProblem(f"{sweep_dir}: plan.json cannot be written ({error.strerror})") from None
+    return plan, selected, sweep_dir
+
+
+def _read_plan(sweep_dir: Path) -> Plan | None:
+    path = sweep_dir / "plan.json"
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise EnvironmentProblem(f"{sweep_dir}: a file is in the way of this folder") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not text; {_UNREADABLE}") from None
+    except OSError as error:
+        raise EnvironmentProblem(f"{path}: cannot be read ({error.strerror})") from None
+    except InputError as error:
+        raise InputError(f"{sweep_dir}/{error}; {_UNREADABLE}") from None
+
+
+_UNREADABLE = "move it away to have it written anew (the records of the trials stay), or give another --results DIR"
+
+
+def _started(sweep_dir: Path) -> set[str]:
+    """The ids of the trials that have records or an outcome."""
+    trials = sweep_dir / "trials"
+    kept = ("metrics.jsonl", "outcome.json")
+    found = (path for name in kept for path in trials.glob(f"*/{name}") if path.stat().st_size > 0)
+    return {path.parent.name for path in found}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
