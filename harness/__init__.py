@@ -1,0 +1,1 @@
+"""Runs batch-size experiments for reinforcement learning of language models."""

@@ -1,0 +1,16 @@
+"""Tasks: one file each (or one for a family), registered here by the name that sweep files use."""
+
+from __future__ import annotations
+
+from harness.config import DigitSumsConfig, ReverseDigitsConfig, TaskConfig
+from harness.tasks.digits import DigitSums, ReverseDigits
+from harness.tasks.task import Task
+
+
+def make_task(config: TaskConfig) -> Task:
+    """The task that a configuration names."""
+    match config:
+        case ReverseDigitsConfig():
+            return ReverseDigits(config.num_digits)
+        case DigitSumsConfig():
+            return DigitSums(config.num_digits)

@@ -1,0 +1,33 @@
+"""Timing passes: what a sample costs in each phase, with nothing else running."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.parts import build_parts
+from harness.plan import PlannedTrial
+from harness.update import Progress, run_update
+
+
+def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict[str, Any]:
+    """One measurement of the trial's arm: real updates from its start for at least `min_seconds`.
+
+    The first update is not counted (allocations, first calls). Returns counts of samples, response tokens
+    and updates, and the seconds of each phase.
+    """
+    parts = build_parts(trial.config, results_dir)
+    progress = Progress()
+    run_update(parts, progress)
+    samples = tokens = updates = 0
+    seconds: dict[str, float] = {}
+    started_s = time.perf_counter()
+    while updates == 0 or time.perf_counter() - started_s < min_seconds:
+        update = run_update(parts, progress)
+        updates += 1
+        samples += update.rewards_PG.size
+        tokens += update.num_tokens
+        for phase, spent_s in update.seconds.items():
+            seconds[phase] = seconds.get(phase, 0.0) + spent_s
+    return {"arm": trial.arm, "samples": samples, "tokens": tokens, "updates": updates, "seconds": seconds}

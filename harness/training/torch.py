@@ -1,0 +1,114 @@
+"""The reference trainer: one process, one optimizer, micro-batches with global denominators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from harness.config import OptimizerConfig
+from harness.training.batch import split_batch
+from harness.training.packing import chosen_logprobs, pack_rows, response_logprobs, token_logits
+from harness.training.trainer import Diverged, Loss, TokenTensors
+from harness.types import TrainBatch, UpdateStats
+
+
+class TorchTrainer:
+    """Adam or AdamW on a transformers model. `micro` is the number of responses of one backward pass."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        optimizer: OptimizerConfig,
+        micro: int,
+        temperature: float,
+        longest_shared_row: int,
+    ) -> None:
+        self.model = model
+        self.micro = micro
+        self.temperature = temperature
+        self.longest_shared_row = longest_shared_row
+        self.clip_norm = optimizer.clip_norm
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
+        self.optimizer = kind(
+            self.parameters,
+            lr=optimizer.lr,
+            betas=(optimizer.betas[0], optimizer.betas[1]),
+            eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+            fused=True,
+        )
+
+    def step(self, batch: TrainBatch, loss: Loss, lr: float) -> UpdateStats:
+        totals: dict[str, float] = {"loss/actor": 0.0, "policy/entropy": 0.0, "policy/logprob_gap_max": 0.0}
+        passes = 0
+        for part in split_batch(batch, self.micro):
+            packed = pack_rows(part, self.longest_shared_row)
+            logits_NV = token_logits(self.model, packed, self.temperature)
+            current_N = chosen_logprobs(logits_NV, part.token_ids_N)
+            tokens = _tensors(part, current_N)
+            token_loss = loss(tokens)
+            weights_N = torch.from_numpy(part.loss_weights_N).to(current_N)
+            part_loss = (token_loss.loss_N * weights_N).sum()
+            part_loss.backward()
+            passes += 1
+            share = len(part.token_ids_N) / len(batch.token_ids_N)
+            gap = (current_N.detach() - tokens.behaviour_N).abs().max()
+            totals["loss/actor"] += part_loss.item()
+            totals["policy/entropy"] += share * _mean_entropy(logits_NV.detach())
+            totals["policy/logprob_gap_max"] = max(totals["policy/logprob_gap_max"], gap.item())
+            for name, value_N in token_loss.diagnostics.items():
+                totals[name] = totals.get(name, 0.0) + share * value_N.mean().item()
+        totals["grad/actor_norm"] = self._apply(totals["loss/actor"], lr)
+        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=totals)
+
+    def _apply(self, loss: float, lr: float) -> float:
+        """Clip and step on the accumulated gradient; returns its norm before clipping."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients).item()
+        if not (np.isfinite(norm) and np.isfinite(loss)):
+            self.optimizer.zero_grad()
+            raise Diverged(f"loss is {loss}, gradient norm is {norm}")
+        if self.clip_norm is not None and norm > self.clip_norm:
+            torch._foreach_mul_(gradients, self.clip_norm / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def logprobs(self, batch: TrainBatch) -> list[np.ndarray]:
+        return response_logprobs(self.model, self.micro, self.temperature, self.longest_shared_row, batch)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self.model.named_parameters()
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _tensors(batch: TrainBatch, current_N: torch.Tensor) -> TokenTensors:
+    def like_current(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(current_N)
+
+    return TokenTensors(
+        current_N=current_N,
+        behaviour_N=like_current(batch.behaviour_logprobs_N),
+        advantages_N=like_current(batch.advantages_N),
+        ref_N=None if batch.ref_logprobs_N is None else like_current(batch.ref_logprobs_N),
+        lengths_S=torch.from_numpy(batch.lengths_S).to(current_N.device),
+    )
+
+
+def _mean_entropy(logits_NV: torch.Tensor) -> float:
+    """Entropy in nats of the tempered next-token distribution, mean over tokens."""
+    logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
+    return -(logprobs_NV.exp() * logprobs_NV).sum(-1).mean().item()

@@ -1,0 +1,62 @@
+"""The seam to whatever turns a batch into an optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from harness.types import TrainBatch, UpdateStats
+
+
+class Diverged(Exception):
+    """The loss or the gradient is no longer finite: the end of a trial, and data for the study."""
+
+
+@dataclass(frozen=True)
+class TokenTensors:
+    """The response tokens of one micro-batch as a loss sees them: whole responses, laid end to end.
+
+    All of shape [N]; current_N carries the gradient. ref_N is None without a reference policy.
+    """
+
+    current_N: torch.Tensor
+    behaviour_N: torch.Tensor
+    advantages_N: torch.Tensor
+    ref_N: torch.Tensor | None
+    lengths_S: torch.Tensor
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """Loss of each token [N], and diagnostics [N] that are averaged over the tokens of the optimizer step."""
+
+    loss_N: torch.Tensor
+    diagnostics: Mapping[str, torch.Tensor]
+
+
+class Loss(Protocol):
+    """An algorithm's loss: a pure function of tensors."""
+
+    def __call__(self, tokens: TokenTensors) -> TokenLoss: ...
+
+
+class Trainer(Protocol):
+    """Owns weights and optimizer; knows no algorithm."""
+
+    def step(self, batch: TrainBatch, loss: Loss, lr: float) -> UpdateStats:
+        """One optimizer step on the whole batch. Raises Diverged, with the weights untouched, when it is not finite."""
+
+    def logprobs(self, batch: TrainBatch) -> list[Any]:
+        """Log-probability of each response's tokens under the current weights, arrays [T]."""
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and tensors for the engine."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed trial needs to go on bit for bit."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up a state() again."""

@@ -1,0 +1,161 @@
+"""One trial: the loop, read as a table of contents. The only place where the parts meet."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.evaluation import evaluate
+from harness.parts import Parts, build_parts
+from harness.plan import PlannedTrial
+from harness.provenance import provenance
+from harness.run_dir import RunDir
+from harness.tracking.jsonl import JsonlSink
+from harness.tracking.sink import MetricSink
+from harness.tracking.wandb import WandbSink
+from harness.training.trainer import Diverged
+from harness.types import Status, StepRecord, TrialOutcome
+from harness.update import Progress, Update, run_update
+
+
+def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: int = 1) -> Iterator[StepRecord]:
+    """Run the trial, or go on from its checkpoint, yielding each record once it is kept.
+
+    When the iterator is exhausted outcome.json says `completed` or `diverged`. An exception ends the
+    attempt; everything kept stays. `results_dir` holds the warm starts that sweeps share.
+    """
+    run = RunDir(directory)
+    with run.lock():
+        run.start(trial.config.model_dump(mode="json"), provenance())
+        parts = build_parts(trial.config, results_dir)
+        progress = _restore(run, parts)
+        truth = JsonlSink(run.metrics_path)
+        sinks: list[MetricSink] = [truth]
+        if trial.config.tracking.wandb:
+            sinks.append(WandbSink(trial, directory.parent.parent))
+        outcome = None
+        try:
+            status, reason = yield from _loop(parts, progress, run, truth, sinks)
+            outcome = TrialOutcome(
+                status=status,
+                reason=reason,
+                samples_trained=progress.samples_trained,
+                samples_generated=progress.samples_generated,
+                optimizer_steps=progress.optimizer_steps,
+                wall_s=progress.wall_s,
+                attempts=attempt,
+            )
+            run.write_outcome(outcome)
+        finally:
+            for sink in sinks:
+                sink.close(outcome)
+
+
+def _loop(
+    parts: Parts, progress: Progress, run: RunDir, truth: JsonlSink, sinks: list[MetricSink]
+) -> Generator[StepRecord, None, tuple[Status, str]]:
+    config = parts.config
+    started_s = time.perf_counter() - progress.wall_s
+
+    def keep(record: StepRecord) -> StepRecord:
+        for name, value in record.metrics.items():
+            if not math.isfinite(value):
+                raise Diverged(f"{name} is {value}")
+        for sink in sinks:
+            sink.write(record)
+        return record
+
+    try:
+        if progress.samples_trained == 0:
+            yield keep(_eval_record(parts, progress, started_s))
+        while progress.samples_trained < config.budget_samples:
+            before = progress.samples_trained
+            update = run_update(parts, progress)
+            yield keep(_train_record(parts, progress, started_s, update))
+            if _passed(config.evaluation.every_samples, before, progress.samples_trained):
+                yield keep(_eval_record(parts, progress, started_s))
+            if _passed(config.checkpoint_every_samples, before, progress.samples_trained):
+                truth.sync()
+                _save(run, parts, progress)
+    except Diverged as reason:
+        return "diverged", str(reason)
+    return "completed", "the sample budget is used"
+
+
+def _passed(every_samples: int, before: int, after: int) -> bool:
+    """Whether the update from `before` to `after` samples reached a multiple of `every_samples`.
+
+    >>> _passed(1024, 1016, 1024), _passed(1024, 1024, 1032), _passed(1024, 0, 4096)
+    (True, False, True)
+    """
+    return after // every_samples > before // every_samples
+
+
+def _train_record(parts: Parts, progress: Progress, started_s: float, update: Update) -> StepRecord:
+    num_tokens = update.num_tokens
+    return _record(
+        "train",
+        progress,
+        started_s,
+        update.metrics,
+        {
+            "step": progress.rollout_batches,
+            "num_prompts": len(update.groups),
+            "group_size": parts.config.batch.group_size,
+            "lr": update.lr,
+            "tokens_generated": num_tokens,
+            "tokens_trained": num_tokens,
+            "seconds": update.seconds,
+            "samples_dropped": 0,
+            "samples_in_flight": 0,
+        },
+    )
+
+
+def _eval_record(parts: Parts, progress: Progress, started_s: float) -> StepRecord:
+    # The grid point, not the sample count, numbers the draws: arms share them whatever their batch.
+    grid_index = progress.samples_trained // parts.config.evaluation.every_samples
+    eval_started_s = time.perf_counter()
+    metrics = evaluate(
+        parts.eval_prompts, parts.task, parts.tokenizer, parts.engine, parts.trainer, parts.eval_sampling(grid_index)
+    )
+    seconds = {"eval": time.perf_counter() - eval_started_s}
+    return _record("eval", progress, started_s, metrics, {"seconds": seconds})
+
+
+def _record(
+    kind: Literal["train", "eval"],
+    progress: Progress,
+    started_s: float,
+    metrics: Mapping[str, float],
+    extra: Mapping[str, Any],
+) -> StepRecord:
+    progress.wall_s = time.perf_counter() - started_s
+    return StepRecord(
+        kind=kind,
+        samples_trained=progress.samples_trained,
+        samples_generated=progress.samples_generated,
+        optimizer_steps=progress.optimizer_steps,
+        wall_s=progress.wall_s,
+        metrics=metrics,
+        extra=extra,
+    )
+
+
+def _save(run: RunDir, parts: Parts, progress: Progress) -> None:
+    state = {"trainer": parts.trainer.state(), "progress": asdict(progress)}
+    run.save_checkpoint(state, progress.samples_trained)
+
+
+def _restore(run: RunDir, parts: Parts) -> Progress:
+    checkpoint = run.load_checkpoint()
+    if checkpoint is None:
+        return Progress()
+    parts.trainer.load_state(checkpoint["trainer"])
+    progress = Progress(**checkpoint["progress"])
+    parts.engine.update_weights(parts.trainer.weights(), progress.rollout_batches)
+    return progress

@@ -1,0 +1,124 @@
+"""What the stages of a trial hand to one another.
+
+Every type is frozen and complete when made: a later stage wraps an earlier one. Axis suffixes:
+S responses, N response tokens of a batch laid end to end, T tokens of one response, L prompt tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of a task.
+
+    `index` is its place in the prompt stream (training) or in the held-out list (evaluation).
+    `answer` is the one right response, or None where a task accepts several.
+    """
+
+    index: int
+    text: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response as the engine sampled it.
+
+    token_ids_T (int64) includes the end token when the response has one. behaviour_logprobs_T
+    (float32) are those of the tempered distribution the tokens were drawn from. `truncated` says
+    that the length limit ended it; `weights_version` counts the optimizer's rollout batches.
+    """
+
+    token_ids_T: np.ndarray
+    behaviour_logprobs_T: np.ndarray
+    truncated: bool
+    weights_version: int
+
+
+@dataclass(frozen=True)
+class RolloutGroup:
+    """The responses to one prompt, in the order of their response index."""
+
+    prompt: Prompt
+    prompt_ids_L: np.ndarray
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """The responses of one optimizer step, ready for a trainer that knows no algorithm.
+
+    Response tokens are laid end to end: response s holds lengths_S[s] of the N tokens.
+    loss_weights_N carry the loss average with its *global* denominator, so that the loss is
+    sum_n loss_weights_N[n] * token_loss_N[n] however the batch is split. ref_logprobs_N is None
+    without a reference policy.
+    """
+
+    prompt_ids: tuple[np.ndarray, ...]
+    prompt_of_response_S: np.ndarray
+    lengths_S: np.ndarray
+    token_ids_N: np.ndarray
+    behaviour_logprobs_N: np.ndarray
+    advantages_N: np.ndarray
+    loss_weights_N: np.ndarray
+    ref_logprobs_N: np.ndarray | None = None
+
+    @property
+    def num_responses(self) -> int:
+        return len(self.lengths_S)
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one optimizer step reports. Gradient norms are those before clipping."""
+
+    optimizer_steps: int
+    backward_passes: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One line of metrics.jsonl (results/README.md). `extra` holds the fields only train records have."""
+
+    kind: Literal["train", "eval"]
+    samples_trained: int
+    samples_generated: int
+    optimizer_steps: int
+    wall_s: float
+    metrics: Mapping[str, float]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as the flat object that metrics.jsonl holds."""
+        return {
+            "kind": self.kind,
+            "samples_trained": self.samples_trained,
+            "samples_generated": self.samples_generated,
+            "optimizer_steps": self.optimizer_steps,
+            "wall_s": self.wall_s,
+            "metrics": dict(self.metrics),
+            **self.extra,
+        }
+
+
+Status = Literal["completed", "diverged", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """How a trial ended: the content of outcome.json, written last."""
+
+    status: Status
+    reason: str
+    samples_trained: int
+    samples_generated: int
+    optimizer_steps: int
+    wall_s: float
+    attempts: int
