@@ -133,15 +133,16 @@ def _sentence(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _nearest_name(wrong: str, dotted: str, beside: list[str], model: type[BaseModel]) -> str:
-    """Nearest among the names of the same section, else the place where that name does belong."""
+    """Nearest among the names of the same section, else the place where such a name does belong."""
     section = dotted.rpartition(".")[0]
     near = difflib.get_close_matches(wrong, beside, n=1)
-    elsewhere = [name for name in field_names(model) if name.rpartition(".")[2] == wrong] or difflib.get_close_matches(
-        dotted, field_names(model), n=1
-    )
     if near:
         return f"; did you mean {section + '.' if section else ''}{near[0]}?"
-    return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; known: {', '.join(beside)}"
+    shallow_first = sorted(field_names(model), key=lambda name: name.count("."))
+    elsewhere = difflib.get_close_matches(wrong, [name.rpartition(".")[2] for name in shallow_first], n=1)
+    if elsewhere:
+        return f"; did you mean {next(name for name in shallow_first if name.rpartition('.')[2] == elsewhere[0])}?"
+    return f"; known: {', '.join(beside)}"
 
 
 def _near(wrong: str, right: list[str]) -> str:
