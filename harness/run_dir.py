@@ -38,6 +38,15 @@ def is_disk_problem(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
 
 
+def disk_problem(error: OSError) -> EnvironmentProblem:
+    """What to tell about it."""
+    where = f"{error.filename}: " if error.filename else ""
+    return EnvironmentProblem(
+        f"{where}{error.strerror}; what is written is kept: make room or permission there, or give another "
+        f"--results DIR, then run the same command"
+    )
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` once it is complete and on the disk, or not at all."""

@@ -1,4 +1,4 @@
-"""metrics.jsonl, the record of truth: one JSON object a line, append-only, whole lines only."""
+"""metrics.jsonl, the record of truth, and files like it: one JSON object a line, append-only, whole lines only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from harness.types import StepRecord, TrialOutcome
 _BLOCK_BYTES = 1 << 16
 
 
-class JsonlSink:
-    """Appends records to `path`. A partial last line, left by a kill, is cut when the file is opened."""
+class JsonlFile:
+    """Appends objects to `path`. A partial last line, left by a kill, is cut when the file is opened."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -23,9 +24,9 @@ class JsonlSink:
         self._size_bytes = _end_of_last_line(self._descriptor)
         os.ftruncate(self._descriptor, self._size_bytes)
 
-    def write(self, record: StepRecord) -> None:
+    def append(self, content: Mapping[str, Any]) -> None:
         """Append one line in one write. OSError when it does not fit; then the file is as it was before."""
-        line = json.dumps(record.as_json(), allow_nan=False).encode() + b"\n"
+        line = json.dumps(content, allow_nan=False).encode() + b"\n"
         try:
             written = os.write(self._descriptor, line)
             if written != len(line):
@@ -40,10 +41,18 @@ class JsonlSink:
         """Return once every record is on the disk: call before a checkpoint that builds on them."""
         os.fsync(self._descriptor)
 
-    def close(self, outcome: TrialOutcome | None) -> None:
+    def close(self, outcome: TrialOutcome | None = None) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class JsonlSink(JsonlFile):
+    """The record of truth of one trial (see tracking.sink.MetricSink)."""
+
+    def write(self, record: StepRecord) -> None:
+        """Keep one record; OSError when it cannot be kept."""
+        self.append(record.as_json())
 
 
 def read_records(path: Path | str) -> tuple[list[dict[str, Any]], int]:

@@ -1,0 +1,158 @@
+"""What a sweep asks of the workers that run its trials, and what comes back. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from harness.errors import EnvironmentProblem, InputError
+from harness.run_dir import disk_problem, is_disk_problem
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call to make in a worker. `function` is "module:name"; a generator hands back each of its items."""
+
+    key: str
+    function: str
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a job yielded, or returned."""
+
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job ended."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job raised; its worker lives. `kind` says whose fault it is: the code's, the user's, the machine's."""
+
+    key: str
+    kind: Literal["error", "input", "environment"]
+    reason: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """A job's worker is gone, by a kill or a lost node; another takes its place."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning that the harness logged in a worker."""
+
+    text: str
+
+
+Event = Item | Finished | Failed | Died | Warned
+
+
+class WorkerPool(Protocol):
+    """Workers that run one job at a time each and live across jobs."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there are, those that are still starting included."""
+
+    @property
+    def free(self) -> int:
+        """How many workers would take a job now."""
+
+    def start(self, job: Job) -> None:
+        """Give the job to a free worker."""
+
+    def events(self, timeout_s: float) -> list[Event]:
+        """What happened since the last call; waits up to `timeout_s` for the first event."""
+
+    def shrink(self, size: int) -> None:
+        """Stop all but `size` workers; none may be busy."""
+
+    def close(self) -> None:
+        """Stop every worker at once, busy or not."""
+
+
+def execute(job: Job) -> Iterator[Event]:
+    """Run the job here; every event but Died. An exception of the job is an event, not an exception."""
+    with _harness_warnings() as warnings:
+        try:
+            result = resolve(job.function)(*job.args)
+            with closing(result if isinstance(result, Generator) else _only(result)) as items:
+                for item in items:
+                    while warnings:
+                        yield warnings.popleft()
+                    yield Item(job.key, item)
+        except Exception as error:  # the trial's boundary: whatever it was becomes data
+            end: Event = describe_failure(job.key, error)
+        else:
+            end = Finished(job.key)
+        yield from warnings
+        yield end
+
+
+def resolve(function: str) -> Callable[..., Any]:
+    """The function that "module:name" names."""
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def describe_failure(key: str, error: Exception) -> Failed:
+    """The failure as data: one line of reason, the whole traceback.
+
+    >>> describe_failure("trial", ZeroDivisionError("division by zero")).reason
+    'ZeroDivisionError: division by zero'
+    """
+    text = "".join(traceback.format_exception(error))
+    if isinstance(error, OSError) and is_disk_problem(error):
+        error = disk_problem(error)
+    if isinstance(error, InputError):
+        return Failed(key, "input", str(error), text)
+    if isinstance(error, EnvironmentProblem):
+        return Failed(key, "environment", str(error), text)
+    return Failed(key, "error", "".join(traceback.format_exception_only(error)).strip().replace("\n", " "), text)
+
+
+def _only(result: Any) -> Generator[Any, None, None]:
+    yield result
+
+
+class _Collector(logging.Handler):
+    def __init__(self, warnings: deque[Event]) -> None:
+        super().__init__(logging.WARNING)
+        self._warnings = warnings
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._warnings.append(Warned(record.getMessage()))
+
+
+@contextmanager
+def _harness_warnings() -> Iterator[deque[Event]]:
+    """Collects what the harness warns about: a worker's own console is seen by nobody."""
+    warnings: deque[Event] = deque()
+    handler = _Collector(warnings)
+    logger = logging.getLogger("harness")
+    logger.addHandler(handler)
+    try:
+        yield warnings
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,275 @@
+"""A sweep from its plan to the paths of what was written: warm starts, trials, timing pass, final table.
+
+The work happens in the workers of a pool (harness.jobs), which harness.cluster provides.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import ExecutionConfig
+from harness.errors import EnvironmentProblem, InputError
+from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool
+from harness.plan import Plan, PlannedTrial, check_extends
+from harness.progress import Display, summary_table
+from harness.run_dir import disk_problem, exclusive, is_disk_problem, replacing
+from harness.tables import console
+from harness.timing_pass import Round, keep_measurement, rounds_to_do
+from harness.trial_queue import DONE, TrialQueue, trial_dir
+
+INTERRUPTED = 130
+POLL_S = 0.5
+MAX_DEATHS_OF_A_JOB = 5
+
+OpenPool = Callable[[ExecutionConfig, int], AbstractContextManager[WorkerPool]]
+
+
+@dataclass(frozen=True)
+class WorkerFunctions:
+    """What runs in the workers, each as "module:name"; see the modules for their arguments."""
+
+    run_trial: str = "harness.trial:run_trial"
+    ensure_warm_start: str = "harness.warm_start:ensure_warm_start"
+    time_arm: str = "harness.timing:time_arm"
+
+
+def ray_pool(execution: ExecutionConfig, most: int) -> AbstractContextManager[WorkerPool]:
+    """Workers on Ray, at most `most`."""
+    from harness.cluster import WorkerNeeds, worker_pool
+
+    return worker_pool(WorkerNeeds(execution.threads, execution.gpus_per_worker), most)
+
+
+def run_sweep(
+    plan: Plan,
+    selected: Sequence[PlannedTrial],
+    results_root: Path,
+    functions: WorkerFunctions | None = None,
+    open_pool: OpenPool = ray_pool,
+) -> int:
+    """Run the selected trials that are not done, then time the arms. Returns the exit code.
+
+    0: all done; 1: some failed; 130: Ctrl-C or SIGTERM. EnvironmentProblem (disk, cluster) is raised once
+    everything kept so far is safe. The same call goes on with what is missing.
+    """
+    sweep_dir = results_root / plan.sweep
+    execution = _common_execution(selected)
+    busy = f"{sweep_dir}: another sweep is running in this folder; wait for it to end, or give another --results DIR"
+    try:
+        sweep_dir.mkdir(parents=True, exist_ok=True)
+        with exclusive(sweep_dir / "lock", 0.0, busy), _sigterm_like_ctrl_c():
+            store_plan(plan, sweep_dir)
+            return _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution).run(open_pool)
+    except OSError as error:
+        if not is_disk_problem(error):
+            raise
+        raise disk_problem(error) from error
+
+
+def store_plan(plan: Plan, sweep_dir: Path) -> None:
+    """Write plan.json; InputError where that would orphan trials of the plan there that have records."""
+    path = sweep_dir / "plan.json"
+    if path.exists():
+        existing = Plan.from_json(path.read_text(encoding="utf-8"))
+        if existing == plan:
+            return
+        started = [t.trial_id for t in existing.trials if trial_dir(sweep_dir, t).metrics_path.exists()]
+        check_extends(existing, plan, started, str(sweep_dir))
+    with replacing(path) as file:
+        file.write(plan.to_json().encode())
+
+
+class _Sweep:
+    """One call of run_sweep, its folder locked."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        selected: Sequence[PlannedTrial],
+        sweep_dir: Path,
+        functions: WorkerFunctions,
+        execution: ExecutionConfig,
+    ) -> None:
+        self.plan, self.selected, self.sweep_dir = plan, selected, sweep_dir
+        self.functions, self.execution = functions, execution
+        self.queue = TrialQueue(selected, sweep_dir, functions.run_trial, execution.max_attempts)
+        self.timing_path = sweep_dir / "timing.jsonl"
+        self.console = console()
+        self.warned: set[str] = set()
+        self.problems: dict[str, None] = {}  # a set that keeps its order
+
+    def run(self, open_pool: OpenPool) -> int:
+        pending = self.queue.pending
+        if len(pending) < len(self.selected):
+            self.tell(f"{len(self.selected) - len(pending)} of {len(self.selected)} trials are done already")
+        try:
+            if pending or self._rounds():
+                most = max(1, min(self.execution.workers or len(pending), len(pending)))
+                self.tell("starting workers ...")
+                with open_pool(self.execution, most) as pool:
+                    self._run_on(pool)
+        except KeyboardInterrupt:
+            with _ctrl_c_ignored():
+                self.queue.mark_interrupted("stopped by Ctrl-C or SIGTERM")
+                self.tell("Interrupted. Every record is kept; the same command goes on with what is missing.")
+            return INTERRUPTED
+        except EnvironmentProblem as problem:
+            self.queue.mark_interrupted(str(problem))
+            raise
+        return self._end()
+
+    def _run_on(self, pool: WorkerPool) -> None:
+        pending = self.queue.pending
+        if pending:
+            self.tell(f"workers: {pool.size}, threads each: {self.execution.threads}")
+            self._warm_starts(pool, pending)
+            with Display(self.console, f"sweep {self.plan.sweep}", pending, pool.size) as display:
+                self.queue.run(pool, display, self.warn)
+        self._time(pool)
+
+    def _warm_starts(self, pool: WorkerPool, pending: Sequence[PlannedTrial]) -> None:
+        """Build each warm start that the trials share, before they start."""
+        configs = [trial.config for trial in pending if trial.config.model.warm_start is not None]
+        distinct = {config.model.model_dump_json() + config.task.model_dump_json(): config for config in configs}
+        if distinct:
+            self.tell("warm start ...")
+        root = self.sweep_dir.parent.resolve()
+        jobs = [
+            Job(f"warm start {number}", self.functions.ensure_warm_start, (config, root))
+            for number, config in enumerate(distinct.values(), 1)
+        ]
+        for event in run_jobs(pool, jobs):
+            match event:
+                case Warned(text):
+                    self.warn(text)
+                case Failed(_, "input", reason):
+                    raise InputError(reason)
+                case Failed(key, _, reason):  # the trials that need it will fail, and say so in their outcomes
+                    self.warn(f"{key}: {reason}")
+
+    def _rounds(self) -> list[Round]:
+        """What the timing pass still has to measure: every arm of the plan that has a completed trial."""
+        outcomes = ((trial.arm, trial_dir(self.sweep_dir, trial).outcome()) for trial in self.plan.trials)
+        arms = list(dict.fromkeys(arm for arm, outcome in outcomes if outcome and outcome.status == "completed"))
+        return rounds_to_do(self.timing_path, arms, self.selected[0].config.timing.rounds)
+
+    def _time(self, pool: WorkerPool) -> None:
+        """The timing pass, with one worker and nothing else running."""
+        rounds = self._rounds()
+        if rounds:
+            pool.shrink(1)
+        for round_ in rounds:
+            name = f"round {round_.number}" if round_.number else "warm-up"
+            self.tell(f"timing {len(round_.arms)} arms, nothing else running: {name}")
+            for arm in round_.arms:
+                self._measure(pool, round_, arm)
+
+    def _measure(self, pool: WorkerPool, round_: Round, arm: str) -> None:
+        trial = next(trial for trial in self.plan.trials if trial.arm == arm)
+        min_seconds = trial.config.timing.min_seconds if round_.number else 0.0
+        arguments = (trial, self.sweep_dir.parent.resolve(), min_seconds)
+        for event in run_jobs(pool, [Job(f"timing of {arm}", self.functions.time_arm, arguments)]):
+            match event:
+                case Item(_, measurement) if round_.number:
+                    keep_measurement(self.timing_path, round_, measurement)
+                case Warned(text):
+                    self.warn(text)
+                case Failed(key, _, reason):
+                    self.problems[f"{key} failed: {reason}"] = None
+
+    def _end(self) -> int:
+        """The final table, what went wrong, and where everything lies; the exit code."""
+        self.console.print(summary_table(self.selected, self.sweep_dir, self.plan.target.metric))
+        all_done = True
+        for trial in self.selected:
+            run = trial_dir(self.sweep_dir, trial)
+            outcome = run.outcome()
+            if outcome is None or outcome.status not in DONE:
+                all_done = False
+            if outcome is not None and outcome.status != "completed":
+                log = f"; {run.path / 'error.log'}" if outcome.status == "failed" else ""
+                self.tell(f"{outcome.status}: {trial.trial_id}: {outcome.reason}{log}")
+        for problem in self.problems:
+            self.tell(problem)
+        folder = shlex.quote(str(self.sweep_dir))
+        names = [name for name in ("plan.json", "trials", "timing.jsonl", "wandb") if (self.sweep_dir / name).exists()]
+        self.tell(f"written in {folder}: {', '.join(names)}")
+        if any((self.sweep_dir / "wandb").glob("offline-run-*")):
+            self.tell(f"to upload to W&B: wandb sync {folder}/wandb/offline-run-*")
+        self.tell(f"next: python -m analysis report {folder}")
+        return 0 if all_done and not self.problems else 1
+
+    def warn(self, text: str) -> None:
+        """Once for each text: workers meet the same trouble."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.tell(f"warning: {text}")
+
+    def tell(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def run_jobs(pool: WorkerPool, jobs: Sequence[Job]) -> Iterator[Event]:
+    """Run jobs to their end and yield their events. One whose worker dies is run again, up to a limit.
+
+    A job that meets an EnvironmentProblem raises it.
+    """
+    waiting = {job.key: job for job in jobs}
+    queue, deaths = list(jobs), 0
+    while waiting:
+        while queue and pool.free:
+            pool.start(queue.pop(0))
+        for event in pool.events(POLL_S):
+            match event:
+                case Failed(_, "environment", reason):
+                    raise EnvironmentProblem(reason)
+                case Died(key, reason):
+                    deaths += 1
+                    if deaths >= MAX_DEATHS_OF_A_JOB:
+                        raise EnvironmentProblem(f"{key}: its worker died {deaths} times: {reason}")
+                    queue.append(waiting[key])
+                case Finished(key) | Failed(key):
+                    del waiting[key]
+            yield event
+
+
+def _common_execution(selected: Sequence[PlannedTrial]) -> ExecutionConfig:
+    """The execution settings that one pool of workers serves; InputError where the trials differ in them."""
+    first = selected[0].config.execution
+    for trial in selected[1:]:
+        for field in ("ranks", "workers", "threads", "gpus_per_worker", "max_attempts"):
+            mine, other = getattr(first, field), getattr(trial.config.execution, field)
+            if mine != other:
+                raise InputError(
+                    f"execution.{field}: {selected[0].arm} has {mine}, {trial.arm} has {other}; "
+                    f"needs one value for all trials of a sweep"
+                )
+    return first
+
+
+@contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """A scheduler's SIGTERM ends the sweep as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

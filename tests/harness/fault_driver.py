@@ -1,0 +1,16 @@
+"""A sweep of fault trials in a process of its own: python -m tests.harness.fault_driver RESULTS NUM_TRIALS."""
+
+import sys
+from pathlib import Path
+
+from harness.errors import HarnessError
+from harness.sweep import run_sweep
+from tests.harness.faults import FUNCTIONS, small_plan
+
+if __name__ == "__main__":
+    plan = small_plan([8], seeds=int(sys.argv[2]), execution={"checkpoint_every_samples": 128, "workers": 2})
+    try:
+        sys.exit(run_sweep(plan, plan.trials, Path(sys.argv[1]), FUNCTIONS))
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,211 @@
+"""A cheap trial that keeps real records and real checkpoints, and breaks where a test says.
+
+It stands in for harness.trial in tests of what runs the trials. Its metric is a chain: each value depends on
+the one before, so that a wrong resume shows. <results>/faults.json says what goes wrong in which trial:
+
+    {"<trial_id>": {"raise_at": 256}}       every attempt raises there
+    {"<trial_id>": {"raise_once_at": 256}}  only the first attempt does
+    {"<trial_id>": {"wait_once_at": 256}}   the first attempt leaves a note there and waits to be killed
+    {"<trial_id>": {"disk_full_at": 256}}   the kernel refuses the record
+    {"<trial_id>": {"die_at": 256}}         every attempt kills its process there
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.config import SweepConfig
+from harness.jobs import Died, Event, Failed, Finished, Job, execute
+from harness.plan import Plan, PlannedTrial, make_plan
+from harness.run_dir import RunDir
+from harness.sweep import WorkerFunctions
+from harness.tracking.jsonl import JsonlSink, read_records
+from harness.types import StepRecord, TrialOutcome
+
+FUNCTIONS = WorkerFunctions(
+    run_trial=f"{__name__}:run_trial", ensure_warm_start=f"{__name__}:no_warm_start", time_arm=f"{__name__}:time_arm"
+)
+
+
+def small_plan(num_prompts: list[int], seeds: int, **changes: Any) -> Plan:
+    """A plan of GRPO trials of 512 samples with a checkpoint every 128."""
+    data: dict[str, Any] = {
+        "sweep": "faults",
+        "question": "Does anything get lost?",
+        "batch": {"group_size": 8},
+        "optimizer": {"lr": 1e-3},
+        "evaluation": {"every_samples": 128, "num_prompts": 8},
+        "execution": {"checkpoint_every_samples": 128},
+        "timing": {"rounds": 0},
+        "tracking": {"wandb": False},
+        "budget_samples": 512,
+        "seeds": seeds,
+        "reference": {"batch.num_prompts": num_prompts[0]},
+        "arms": [{"batch.num_prompts": num_prompts}],
+    }
+    return make_plan(SweepConfig.model_validate(data | changes))
+
+
+def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: int = 1) -> Iterator[StepRecord]:
+    fault = _fault(results_dir, trial.trial_id)
+    run = RunDir(directory)
+    with run.lock():
+        run.start(trial.config.model_dump(mode="json"), {})
+        state = run.load_checkpoint() or {"samples": 0, "value": trial.seed / 10}
+        (directory / "pid").write_text(str(os.getpid()))
+        sink = JsonlSink(run.metrics_path)
+        while state["samples"] < trial.config.budget_samples:
+            state = {
+                "samples": state["samples"] + trial.config.batch.train_batch,
+                "value": (3.7 * state["value"] * (1 - state["value"])) if state["value"] else 0.3,
+            }
+            _break(fault, state["samples"], directory)
+            record = _record(state)
+            with _no_room_in_files() if fault.get("disk_full_at") == state["samples"] else _room():
+                sink.write(record)
+            yield record
+            if state["samples"] % trial.config.checkpoint_every_samples == 0:
+                run.save_checkpoint(state, state["samples"])
+        n = state["samples"]
+        sink.close(None)
+        run.write_outcome(TrialOutcome("completed", "", n, n, n // 8, 1.0, attempt))
+
+
+def no_warm_start(config: Any, results_dir: Path) -> None:
+    with open(results_dir / "warm_starts.log", "a") as file:
+        file.write(f"{config.model.warm_start.seed}\n")
+
+
+def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict[str, Any]:
+    fault = _fault(results_dir, f"timing {trial.arm}")
+    if fault:
+        raise RuntimeError("no time")
+    with open(results_dir / "timed.log", "a") as file:
+        file.write(f"{trial.arm} {min_seconds} {os.getpid()}\n")
+    return {"arm": trial.arm, "samples": 64, "tokens": 448, "updates": 1, "seconds": {"generate": 0.5}}
+
+
+def _record(state: dict[str, Any]) -> StepRecord:
+    n = state["samples"]
+    is_eval = n % 128 == 0
+    metrics = {"eval/score": state["value"]} if is_eval else {"reward/mean": state["value"]}
+    return StepRecord("eval" if is_eval else "train", n, n, n // 8, n / 1000, metrics)
+
+
+def _break(fault: dict[str, int], samples: int, directory: Path) -> None:
+    if fault.get("raise_at") == samples:
+        raise ZeroDivisionError("a made-up mistake")
+    if fault.get("raise_once_at") == samples and _first_time(directory):
+        raise ZeroDivisionError("a made-up mistake")
+    if fault.get("die_at") == samples:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault.get("wait_once_at") == samples and _first_time(directory):
+        time.sleep(600)
+
+
+def _first_time(directory: Path) -> bool:
+    note = directory / "waited"
+    if note.exists():
+        return False
+    note.touch()
+    return True
+
+
+@contextmanager
+def _no_room_in_files() -> Iterator[None]:
+    """The kernel lets this process write no file any further, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    yield
+
+
+def _fault(results_dir: Path, name: str) -> dict[str, int]:
+    path = results_dir / "faults.json"
+    fault: dict[str, int] = json.loads(path.read_text()).get(name, {}) if path.exists() else {}
+    return fault
+
+
+def set_faults(results_dir: Path, faults: dict[str, dict[str, int]]) -> None:
+    results_dir.mkdir(parents=True, exist_ok=True)
+    (results_dir / "faults.json").write_text(json.dumps(faults))
+
+
+def trial_folder(results_dir: Path, trial: PlannedTrial) -> Path:
+    return results_dir / "faults" / "trials" / trial.trial_id
+
+
+def values(results_dir: Path, trial: PlannedTrial) -> list[tuple[int, float]]:
+    """The trial's curve: the last value for each number of samples."""
+    records, num_bad = read_records(trial_folder(results_dir, trial) / "metrics.jsonl")
+    assert num_bad == 0
+    return sorted({r["samples_trained"]: next(iter(r["metrics"].values())) for r in records}.items())
+
+
+def undisturbed(trial: PlannedTrial) -> list[tuple[int, float]]:
+    """The same curve as it must be."""
+    value, curve = trial.seed / 10, []
+    for samples in range(trial.config.batch.train_batch, 513, trial.config.batch.train_batch):
+        value = 3.7 * value * (1 - value) if value else 0.3
+        curve.append((samples, value))
+    return curve
+
+
+def wait_until(condition: Any, limit_s: float = 60.0) -> None:
+    """Return as soon as `condition()` holds; fail when it does not within `limit_s`."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+class InlinePool:
+    """A pool whose jobs run in this process, one event at a time in turn. `deaths` maps a job to how often it dies."""
+
+    def __init__(self, size: int, deaths: dict[str, int] | None = None) -> None:
+        self.size = size
+        self.deaths = deaths or {}
+        self.started: list[str] = []
+        self._jobs: list[tuple[Job, Iterator[Event]]] = []
+
+    @property
+    def free(self) -> int:
+        return self.size - len(self._jobs)
+
+    def start(self, job: Job) -> None:
+        self.started.append(job.key)
+        self._jobs.append((job, execute(job)))
+
+    def events(self, timeout_s: float) -> list[Event]:
+        job, events = self._jobs.pop(0)
+        event = next(events)
+        if self.deaths.get(job.key, 0) > 0:
+            self.deaths[job.key] -= 1
+            events.close()
+            return [Died(job.key, "killed")]
+        if not isinstance(event, Finished | Failed):
+            self._jobs.append((job, events))
+        return [event]
+
+    def shrink(self, size: int) -> None:
+        assert not self._jobs
+        self.size = size
+
+    def close(self) -> None:
+        for _, events in self._jobs:
+            events.close()
