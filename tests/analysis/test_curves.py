@@ -1,0 +1,111 @@
+"""Grids, distances, copies and learning signal of curves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.curves import (
+    Curve,
+    by_arm,
+    common_grid,
+    curves_of,
+    largest_distance,
+    refuse_copies,
+    shows_learning,
+    thin,
+)
+from analysis.errors import InputError
+from analysis.load import load_sweep
+from tests.analysis.synthetic import ArmTruth, SweepTruth, trial_records, write_sweep, write_trial
+
+SMALL = SweepTruth([ArmTruth(8), ArmTruth(32)], num_seeds=2)
+
+
+def line(slope: float, every: float, last: float, shift: float = 0.0) -> Curve:
+    samples = np.arange(0.0, last + 1, every)
+    return Curve(samples, slope * samples + shift)
+
+
+def test_the_common_grid_is_the_coarsest_curve_where_all_have_data() -> None:
+    assert common_grid([[line(1, 10, 100)], [line(1, 40, 80)]]).tolist() == [0, 40, 80]
+    assert common_grid([[line(1, 10, 100)], [line(1, 40, 160)]]).tolist() == [0, 40, 80]
+
+
+def test_the_largest_distance_and_where_it_lies() -> None:
+    """0.010 N against 0.012 N: 0.2 apart at N = 100. With one seed each there is no band."""
+    found = largest_distance([line(0.012, 50, 100)], [line(0.010, 10, 120)])
+    assert found is not None
+    assert (found.largest, found.at_samples) == (pytest.approx(0.2), 100)
+    assert found.low is None and found.high is None
+
+
+def test_the_band_of_the_distance_worked_by_hand() -> None:
+    """Two seeds each, +-0.01 about their mean: pooled variance 2 * 0.01^2, times 1/2 + 1/2.
+
+    Two grid points: t_2 at 1 - 0.05 / 4 is 6.2053; half width 6.2053 * 0.014142 = 0.087757, largest distance 0.2.
+    """
+    arm = [line(0.002, 100, 100, shift) for shift in (0.49, 0.51)]
+    reference = [line(0.0, 100, 100, shift) for shift in (0.49, 0.51)]
+    found = largest_distance(arm, reference)
+    assert found is not None
+    assert found.low == pytest.approx(0.2 - 0.087757, abs=1e-5)
+    assert found.high == pytest.approx(0.2 + 0.087757, abs=1e-5)
+
+
+def test_thinning_keeps_an_irregular_grid_at_its_own_points() -> None:
+    curve = Curve(np.array([0.0, 1536, 3072, 4608, 6144]), np.arange(5.0))
+    assert thin(curve, 2048).samples_K.tolist() == [0, 3072, 4608, 6144]
+    assert thin(curve, 0).samples_K.tolist() == curve.samples_K.tolist()
+
+
+def test_flat_and_falling_curves_show_no_learning() -> None:
+    rng = np.random.default_rng(0)
+    flat = [Curve(np.arange(12.0), 0.3 + 0.02 * rng.standard_normal(12)) for _ in range(5)]
+    rising = [Curve(np.arange(12.0), np.linspace(0.3, 0.4, 12) + 0.02 * rng.standard_normal(12)) for _ in range(5)]
+    assert not shows_learning([flat, [Curve(np.arange(3.0), np.zeros(3))] * 5])
+    assert not shows_learning([[line(-0.1, 1, 5)]])
+    assert shows_learning([flat, rising])
+    assert shows_learning([[line(0.1, 1, 5)]])
+    assert not shows_learning([[], []])
+
+
+def test_two_seeds_with_one_curve_are_an_error_that_names_both(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    trials = sweep / "trials"
+    (trials / "P8-G8-sqrt-s1/metrics.jsonl").write_bytes((trials / "P8-G8-sqrt-s0/metrics.jsonl").read_bytes())
+    loaded = load_sweep(sweep)
+    with pytest.raises(InputError, match="P8-G8-sqrt-s0 and P8-G8-sqrt-s1 have identical curves"):
+        refuse_copies(loaded, curves_of(loaded))
+
+
+def test_constant_curves_and_chance_repetitions_are_no_copies(tmp_path: Path) -> None:
+    """Every group wrong gives 0 everywhere; two evaluations of 4 prompts may coincide while the updates differ."""
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    for score in (0.0, 0.25):
+        for number in range(2):
+            records = trial_records(SMALL.arms[0], SMALL, np.random.default_rng(number))
+            kept = [record for record in records if record["kind"] == "train" or record["samples_trained"] < 2000]
+            for record in kept:
+                if record["kind"] == "eval":
+                    record["metrics"] = {"eval/score": score if record["samples_trained"] else 0.0}
+            write_trial(sweep / f"trials/P8-G8-sqrt-s{number}", kept)
+        loaded = load_sweep(sweep)
+        refuse_copies(loaded, curves_of(loaded))
+
+
+def test_a_metric_that_was_not_recorded_is_named_with_those_that_were(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    plan = json.loads((sweep / "plan.json").read_text())
+    plan["target"]["metric"] = "eval/accuracy"
+    (sweep / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(InputError, match=r"'eval/accuracy'.*eval/score, eval/score_se"):
+        curves_of(load_sweep(sweep))
+
+
+def test_curves_are_grouped_by_arm_in_seed_order(tmp_path: Path) -> None:
+    loaded = load_sweep(write_sweep(tmp_path / "s", SMALL))
+    groups = by_arm(loaded, curves_of(loaded))
+    assert {arm: len(curves) for arm, curves in groups.items()} == {"P8-G8-sqrt": 2, "P32-G8-sqrt": 2}
+    assert groups["P32-G8-sqrt"][0].samples_K[:3].tolist() == [0, 1024, 2048]
