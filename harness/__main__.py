@@ -11,9 +11,9 @@ from typing import NoReturn, get_args
 import harness
 from harness.batching import Cadence, resolve_batch
 from harness.costs import measured_rates
-from harness.errors import EnvironmentProblem, HarnessError, InputError
-from harness.plan import Plan, PlannedTrial, check_extends, make_plan, select_trials
-from harness.run_dir import replacing
+from harness.errors import HarnessError, InputError
+from harness.plan import Plan, PlannedTrial, make_plan, select_trials
+from harness.plan_file import check_plan, read_plan, store_plan
 from harness.sweep_file import check_model, load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, status_table
 
@@ -79,7 +79,8 @@ def _seeds(text: str) -> list[int]:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    plan, selected, sweep_dir = _prepare(args)
+    plan, selected, sweep_dir = _planned(args)
+    store_plan(plan, sweep_dir)
     rates, source = measured_rates(plan, sweep_dir, REFERENCE_REPORTS)
     out = console()
     out.print(plan.question, markup=False)
@@ -91,18 +92,15 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    plan, selected, _ = _prepare(args)
-    try:
-        from harness.sweep import run_sweep
-    except ModuleNotFoundError as error:
-        raise EnvironmentProblem(f"the package {error.name} is not installed; make setup installs it") from None
-    code: int = run_sweep(plan, selected, args.results)
-    return code
+    plan, selected, _ = _planned(args)
+    from harness.sweep import run_sweep
+
+    return run_sweep(plan, selected, args.results)
 
 
 def _status(args: argparse.Namespace) -> int:
     sweep_dir = args.results / load_sweep(args.file, args.set).sweep
-    plan = _read_plan(sweep_dir)
+    plan = read_plan(sweep_dir)
     if plan is None:
         raise InputError(f"{sweep_dir}: no plan.json; 'plan' or 'sweep' with {args.file} writes it")
     console().print(status_table(plan, sweep_dir))
@@ -122,50 +120,14 @@ def _batch(args: argparse.Namespace) -> int:
     return 0
 
 
-def _prepare(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
-    """Everything that can be wrong with the input is found here; then plan.json is written."""
+def _planned(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
+    """The plan, its chosen trials and its folder. Everything that can be wrong with the input is found here."""
     plan = make_plan(load_sweep(args.file, args.set))
     for name in dict.fromkeys(trial.config.model.name for trial in plan.trials):
         check_model(name)
-    selected = select_trials(plan, args.only, args.seeds)
-    sweep_dir = args.results / plan.sweep
-    existing = _read_plan(sweep_dir)
-    check_extends(existing, plan, _started(sweep_dir), str(sweep_dir))
-    if existing != plan:
-        try:
-            sweep_dir.mkdir(parents=True, exist_ok=True)
-            with replacing(sweep_dir / "plan.json") as file:
-                file.write(plan.to_json().encode())
-        except OSError as error:
-            raise EnvironmentProblem(f"{sweep_dir}: plan.json cannot be written ({error.strerror})") from None
+    selected, sweep_dir = select_trials(plan, args.only, args.seeds), args.results / plan.sweep
+    check_plan(plan, sweep_dir)
     return plan, selected, sweep_dir
-
-
-def _read_plan(sweep_dir: Path) -> Plan | None:
-    path = sweep_dir / "plan.json"
-    try:
-        return Plan.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
-        raise EnvironmentProblem(f"{sweep_dir}: a file is in the way of this folder") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not text; {_UNREADABLE}") from None
-    except OSError as error:
-        raise EnvironmentProblem(f"{path}: cannot be read ({error.strerror})") from None
-    except InputError as error:
-        raise InputError(f"{sweep_dir}/{error}; {_UNREADABLE}") from None
-
-
-_UNREADABLE = "move it away to have it written anew (the records of the trials stay), or give another --results DIR"
-
-
-def _started(sweep_dir: Path) -> set[str]:
-    """The ids of the trials that have records or an outcome."""
-    trials = sweep_dir / "trials"
-    kept = ("metrics.jsonl", "outcome.json")
-    found = (path for name in kept for path in trials.glob(f"*/{name}") if path.stat().st_size > 0)
-    return {path.parent.name for path in found}
 
 
 if __name__ == "__main__":
