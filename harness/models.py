@@ -37,6 +37,7 @@ EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 4,
         "max_position_embeddings": 128,
         "tie_word_embeddings": False,
+        "initializer_range": 0.05,
     },
 }
 
