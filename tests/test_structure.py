@@ -90,7 +90,7 @@ def shipped(name: str) -> list[TrialConfig]:
 def test_the_smoke_sweep_is_small() -> None:
     trials = shipped("smoke")
     assert len(trials) == 2
-    assert sum(trial.budget_samples for trial in trials) <= 4096
+    assert sum(trial.budget_samples for trial in trials) <= 8192
 
 
 def test_the_default_sweep_asks_what_it_has_to() -> None:
