@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 # Read when ray is imported: no telemetry, and no messages of its own between ours.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-if not os.environ.get("RAY_ADDRESS"):
+if os.environ.get("RAY_ADDRESS", "local") == "local":
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a local cluster listens on the loopback only
 
 try:
@@ -33,6 +34,7 @@ from harness.jobs import Died, Event, Failed, Job, execute
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 START_TIMEOUT_S = 300.0
+CONNECT_TIMEOUT_S = 10.0
 MAX_DEATHS_AT_START = 3
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -105,23 +107,31 @@ def _fitting_on(node: Mapping[str, float], needs: WorkerNeeds) -> int:
 
 def connect(needs: WorkerNeeds) -> None:
     """Join the cluster at RAY_ADDRESS, or start one here. EnvironmentProblem when that fails."""
-    address = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS", "local")
     local: dict[str, Any] = {}
-    if not address or address == "local":
+    if address == "local":
         cpus = len(os.sched_getaffinity(0))
         num_fitting([{"CPU": cpus, "GPU": float("inf")}], needs)  # no need to start Ray to see this
         local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
+        _knock(address)
         ray.init(
-            address=address or "local",
+            address=address,
             logging_level=logging.ERROR,
             log_to_driver=False,
             runtime_env={"env_vars": needs.environment},
             **local,
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = f"the Ray cluster at RAY_ADDRESS={address} cannot be reached" if address else "Ray does not start"
+        where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
         raise EnvironmentProblem(f"{where}: {error}") from error
+
+
+def _knock(address: str) -> None:
+    """OSError when nothing listens at host:port: Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 class _Worker:

@@ -62,7 +62,7 @@ def run_sweep(
     busy = f"{sweep_dir}: another sweep is running in this folder; wait for it to end, or give another --results DIR"
     try:
         sweep_dir.mkdir(parents=True, exist_ok=True)
-        with exclusive(sweep_dir / "lock", 0.0, busy), _sigterm_like_ctrl_c():
+        with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
             return _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution).run(open_pool)
     except OSError as error:
@@ -111,7 +111,7 @@ class _Sweep:
             if pending or self._rounds():
                 most = max(1, min(self.execution.workers or len(pending), len(pending)))
                 self.tell("starting workers ...")
-                with open_pool(self.execution, most) as pool:
+                with open_pool(self.execution, most) as pool, _sigterm_like_ctrl_c():
                     self._run_on(pool)
         except KeyboardInterrupt:
             with _ctrl_c_ignored():
@@ -254,7 +254,7 @@ def _common_execution(selected: Sequence[PlannedTrial]) -> ExecutionConfig:
 
 @contextmanager
 def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """A scheduler's SIGTERM ends the sweep as Ctrl-C does."""
+    """A scheduler's SIGTERM ends the sweep as Ctrl-C does. Entered once the pool stands: Ray sets its own handler."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,0 +1,216 @@
+"""Trials on a real Ray: kills of a worker and of the driver, signals, and demands that do not fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from harness.cluster import WorkerNeeds, connect, num_fitting, worker_pool
+from harness.errors import EnvironmentProblem
+from harness.jobs import Event, Failed, Item, Job
+from harness.plan import Plan, PlannedTrial
+from harness.run_dir import RunDir
+from harness.sweep import run_jobs, run_sweep
+from harness.tracking.jsonl import read_records
+from tests.harness.faults import FUNCTIONS, set_faults, small_plan, trial_folder, undisturbed, values, wait_until
+
+NEEDS = WorkerNeeds(threads=1, gpus=0.0)
+TWO_WORKERS = {"checkpoint_every_samples": 128, "workers": 2}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """One Ray for all tests here, and its address."""
+    connect(NEEDS)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+def look_around() -> dict[str, Any]:
+    import torch
+
+    return {
+        "omp": os.environ["OMP_NUM_THREADS"],
+        "torch": torch.get_num_threads(),
+        "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
+        "mode": os.environ.get("WANDB_MODE"),
+    }
+
+
+def cannot_travel() -> Any:
+    return threading.Lock()
+
+
+def items(events: Iterator[Event]) -> list[Any]:
+    return [event.value for event in events if isinstance(event, Item)]
+
+
+Driver = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """Starts sweeps of fault trials in processes of their own; none outlives its test."""
+    started = []
+
+    def start(results: Path, num_trials: int, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.harness.fault_driver", str(results), str(num_trials)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def is_waiting(results: Path, trial: PlannedTrial) -> bool:
+    return (trial_folder(results, trial) / "waited").exists()
+
+
+def is_alive(results: Path, trial: PlannedTrial) -> bool:
+    try:
+        os.kill(int((trial_folder(results, trial) / "pid").read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def samples_of(results: Path, trial: PlannedTrial) -> list[int]:
+    return [r["samples_trained"] for r in read_records(trial_folder(results, trial) / "metrics.jsonl")[0]]
+
+
+def all_undisturbed(results: Path, plan: Plan) -> bool:
+    return all(values(results, trial) == undisturbed(trial) for trial in plan.trials)
+
+
+def test_a_worker_keeps_to_its_threads_and_has_the_tracking_settings(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    with worker_pool(NEEDS, 1) as pool:
+        assert pool.size == 1
+        [seen] = items(run_jobs(pool, [Job("look", f"{__name__}:look_around", ())]))
+    assert seen == {"omp": "1", "torch": 1, "gpus": "", "mode": "disabled"}
+
+
+def test_a_value_that_cannot_leave_the_worker_fails_its_job_only(cluster: str) -> None:
+    with worker_pool(NEEDS, 1) as pool:
+        failures = [
+            event
+            for event in run_jobs(pool, [Job("lock", f"{__name__}:cannot_travel", ())])
+            if isinstance(event, Failed)
+        ]
+        assert len(failures) == 1 and "pickle" in failures[0].traceback
+        assert len(items(run_jobs(pool, [Job("look", f"{__name__}:look_around", ())]))) == 1
+
+
+def test_a_killed_worker_costs_its_trial_one_checkpoint_interval_and_the_others_nothing(
+    cluster: str, tmp_path: Path
+) -> None:
+    plan = small_plan([8], seeds=4, execution=TWO_WORKERS)
+    victim = plan.trials[1]
+    set_faults(tmp_path, {victim.trial_id: {"wait_once_at": 384}})
+
+    def kill() -> None:
+        wait_until(lambda: is_waiting(tmp_path, victim))
+        # The other worker has done everything else meanwhile.
+        others = [RunDir(trial_folder(tmp_path, trial)) for trial in plan.trials if trial is not victim]
+        wait_until(lambda: all(run.outcome() is not None for run in others))
+        os.kill(int((trial_folder(tmp_path, victim) / "pid").read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert run_sweep(plan, plan.trials, tmp_path, FUNCTIONS) == 0
+    killer.join()
+    assert all_undisturbed(tmp_path, plan)
+    # Killed before the record of 384, gone on from the checkpoint of 256: nothing is computed twice but 320.
+    assert samples_of(tmp_path, victim) == [64, 128, 192, 256, 320, 320, 384, 448, 512]
+    for trial in plan.trials:
+        outcome = RunDir(trial_folder(tmp_path, trial)).outcome()
+        assert outcome is not None and outcome.attempts == (2 if trial is victim else 1)
+
+
+def test_a_killed_driver_takes_its_workers_along_and_the_next_call_does_what_is_missing(
+    tmp_path: Path, driver: Driver
+) -> None:
+    plan = small_plan([8], seeds=3, execution=TWO_WORKERS)
+    first, second, third = plan.trials
+    set_faults(tmp_path, {first.trial_id: {"wait_once_at": 320}, second.trial_id: {"wait_once_at": 448}})
+    process = driver(tmp_path, 3)
+    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second))
+    with pytest.raises(EnvironmentProblem, match="another sweep is running"):
+        run_sweep(plan, plan.trials, tmp_path, FUNCTIONS)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not is_alive(tmp_path, first) and not is_alive(tmp_path, second))
+
+    again = driver(tmp_path, 3)
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    assert all_undisturbed(tmp_path, plan)
+    # Checkpoints stand at multiples of 128.
+    assert samples_of(tmp_path, first) == [64, 128, 192, 256, 320, 384, 448, 512]
+    assert samples_of(tmp_path, second) == [64, 128, 192, 256, 320, 384, 448, 512]
+    assert samples_of(tmp_path, third) == [64, 128, 192, 256, 320, 384, 448, 512]
+    assert "Traceback" not in output and "raylet" not in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_workers_and_ends_with_130(
+    cluster: str, tmp_path: Path, driver: Driver, number: signal.Signals
+) -> None:
+    plan = small_plan([8], seeds=3, execution=TWO_WORKERS)
+    first, second, third = plan.trials
+    set_faults(tmp_path, {trial.trial_id: {"wait_once_at": 256} for trial in (first, second)})
+    process = driver(tmp_path, 3, RAY_ADDRESS=cluster)
+    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second))
+    os.killpg(process.pid, number)  # as a terminal does
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Interrupted. Every record is kept; the same command goes on with what is missing." in output
+    assert "Traceback" not in output
+    for trial in (first, second):
+        outcome = RunDir(trial_folder(tmp_path, trial)).outcome()
+        assert outcome is not None and (outcome.status, outcome.samples_trained) == ("interrupted", 192)
+        wait_until(lambda trial=trial: not is_alive(tmp_path, trial))
+    assert not trial_folder(tmp_path, third).exists()
+
+
+def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> None:
+    nodes = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
+    with pytest.raises(
+        EnvironmentProblem, match=r"CPU: a worker needs 8 \(execution.threads\), the largest node has 4"
+    ):
+        num_fitting(nodes, WorkerNeeds(8, 0.0))
+    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 2 \(execution.gpus_per_worker\)"):
+        num_fitting(nodes, WorkerNeeds(1, 2.0))
+    with pytest.raises(EnvironmentProblem, match="no node has 4 CPUs and 1 GPUs together"):
+        num_fitting(nodes, WorkerNeeds(4, 1.0))
+    many = os.cpu_count() or 1
+    plan = small_plan([8], seeds=1, execution={"threads": 2 * many})
+    with pytest.raises(EnvironmentProblem, match=f"CPU: a worker needs {2 * many}"):
+        run_sweep(plan, plan.trials, tmp_path, FUNCTIONS)
+
+
+def test_a_cluster_that_does_not_answer_is_an_environment_problem(tmp_path: Path, driver: Driver) -> None:
+    process = driver(tmp_path, 1, RAY_ADDRESS="127.0.0.1:9")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert "error: the Ray cluster at RAY_ADDRESS=127.0.0.1:9 cannot be reached" in output
