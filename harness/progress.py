@@ -11,7 +11,7 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -104,7 +104,7 @@ class Display:
         if outcome.status == "completed":
             self._durations_s.setdefault(row.trial.arm, []).append(time.monotonic() - row.begun_s)
         score = "" if row.now.score is None else f", score {row.now.score:.3f}"
-        reason = f" ({outcome.reason})" if outcome.reason else ""
+        reason = f" ({outcome.reason})" if outcome.reason and outcome.status != "completed" else ""
         self.line(
             f"{self._count()} {row.trial.arm} seed {row.trial.seed}: {outcome.status}{reason}, "
             f"{outcome.samples_trained:,} samples{score}, {outcome.wall_s:.1f} s"
@@ -114,17 +114,14 @@ class Display:
         width = len(str(self._num_trials))
         return f"[{sum(self._ended.values()):>{width}}/{self._num_trials}]"
 
-    def _table(self) -> Table:
+    def _table(self) -> Group:
         ended = ", ".join(f"{count} {status}" for status, count in self._ended.items()) or "none done"
         left = self._left_s()
-        table = Table(
-            title=f"{self._title}: {ended} of {self._num_trials}; {clock(time.monotonic() - self._begun_s)} so far"
-            + (f", about {clock(left)} left" if left is not None else ""),
-            title_justify="left",
-        )
+        heading = f"{self._title}: {ended} of {self._num_trials}; {clock(time.monotonic() - self._begun_s)} so far"
+        table = Table(box=None, pad_edge=False)
         table.add_column("arm", overflow="ellipsis", no_wrap=True)
-        for heading in ("seed", "samples", "score", "samples/s", "time left"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        for column in ("seed", "samples", "score", "samples/s", "time left"):
+            table.add_column(column, justify="right", no_wrap=True)
         for row in self._rows.values():
             table.add_row(
                 row.trial.arm,
@@ -134,7 +131,7 @@ class Display:
                 _shown(row.samples_per_s, ",.0f"),
                 "-" if row.left_s is None else clock(row.left_s),
             )
-        return table
+        return Group(heading + ("" if left is None else f", about {clock(left)} left"), table)
 
     def _left_s(self) -> float | None:
         """Rough: a queued trial takes what its arm took so far, or else what the arm before it takes.
