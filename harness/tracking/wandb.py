@@ -90,7 +90,7 @@ class WandbSink:
                 "axes": dict(trial.axes),
                 "provenance": dict(provenance or {}),
             },
-            resume="allow" if mode == "online" else None,
+            resume="allow",  # offline too: at `wandb sync` a later fragment then joins instead of replacing
             reinit="create_new",
             settings=settings,
         )

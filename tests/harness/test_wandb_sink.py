@@ -18,6 +18,7 @@ from harness.plan import PlannedTrial
 from harness.tracking.wandb import WandbSink, run_id, tracking_mode
 from harness.types import StepRecord, TrialOutcome
 from tests.harness.faults import small_plan
+from tests.harness.wandb_server import wandb_server
 
 KEY = "0123456789abcdef" * 3
 CLOSED = "http://127.0.0.1:9"
@@ -196,3 +197,45 @@ def test_without_the_package_the_trial_goes_on(
         sink.write(train(64))
         sink.close(COMPLETED)
     assert len(warnings(caplog)) == 1 and list(sweep_dir.iterdir()) == []
+
+
+def test_online_a_later_attempt_joins_the_run(
+    sweep_dir: Path, trial: PlannedTrial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_MODE", "online")
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        for attempt in ([evaluation(0), train(64)], [train(64), train(128)]):
+            sink = WandbSink(trial, sweep_dir)
+            for record in attempt:
+                sink.write(record)
+            sink.close(COMPLETED)
+        [(name, run)] = server.runs.items()
+        assert warnings(caplog) == []
+        assert (name, run["groupName"], run["displayName"]) == (
+            run_id("default", trial.trial_id), "P8-G8-sqrt", trial.trial_id,
+        )  # fmt: skip
+        assert json.loads(run["config"])["batch"]["value"]["num_prompts"] == 8
+        # The second attempt repeats what it computes again, and its rows follow the first one's.
+        assert [row["samples_trained"] for row in server.rows(name)] == [0, 64, 64, 128]
+        assert [row["_step"] for row in server.rows(name)] == [0, 1, 2, 3]
+
+
+def test_the_sync_command_uploads_what_was_written_offline(
+    sweep_dir: Path, trial: PlannedTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for samples in (64, 128):
+        sink = WandbSink(trial, sweep_dir)
+        sink.write(train(samples))
+        sink.close(COMPLETED)
+    with wandb_server() as server:
+        folders = sorted(map(str, (sweep_dir / "wandb").glob("offline-run-*")))
+        assert len(folders) == 2
+        subprocess.run(
+            [sys.executable, "-m", "wandb", "sync", *folders],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": KEY},
+        )
+        assert [row["samples_trained"] for row in server.rows(run_id("default", trial.trial_id))] == [64, 128]
