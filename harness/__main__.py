@@ -16,6 +16,7 @@ from harness.plan import Plan, PlannedTrial, make_plan, select_trials
 from harness.plan_file import check_plan, read_plan, store_plan
 from harness.sweep_file import check_model, load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, status_table
+from harness.tasks import make_task
 
 REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
 INTERRUPTED = 130
@@ -123,8 +124,11 @@ def _batch(args: argparse.Namespace) -> int:
 def _planned(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
     """The plan, its chosen trials and its folder. Everything that can be wrong with the input is found here."""
     plan = make_plan(load_sweep(args.file, args.set))
-    for name in dict.fromkeys(trial.config.model.name for trial in plan.trials):
+    configs = [trial.config for trial in plan.trials]
+    for name in dict.fromkeys(config.model.name for config in configs):
         check_model(name)
+    for task, evaluation in dict.fromkeys((config.task, config.evaluation) for config in configs):
+        make_task(task).eval_prompts(evaluation.num_prompts, evaluation.seed)
     selected, sweep_dir = select_trials(plan, args.only, args.seeds), args.results / plan.sweep
     check_plan(plan, sweep_dir)
     return plan, selected, sweep_dir

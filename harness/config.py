@@ -15,7 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from harness.batching import BatchShape, Cadence, resolve_batch
 from harness.errors import InputError
 
-EMBEDDED_MODELS = ("tiny-llama",)
+# Small models built from a transformers LlamaConfig with these fields; their tokenizer has one token a character.
+EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
+    "tiny-llama": {
+        "hidden_size": 64,
+        "intermediate_size": 172,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
+        "initializer_range": 0.05,
+    },
+}
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -157,7 +168,7 @@ class EvaluationConfig(Strict):
     """The grid in samples that every arm shares, and the target."""
 
     every_samples: PositiveInt = Field(1024, description="spacing of the evaluation grid in samples trained")
-    num_prompts: PositiveInt = Field(512, description="held-out prompts")
+    num_prompts: int = Field(512, ge=2, description="held-out prompts")
     metric: Literal["eval/score", "eval/expected_score", "eval/greedy_score"] = Field(
         "eval/score", description="metric that the target refers to"
     )

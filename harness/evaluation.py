@@ -56,9 +56,9 @@ def score_groups(groups: Sequence[RolloutGroup], task: Task, tokenizer: PreTrain
 
 
 def standard_error(scores_P: np.ndarray) -> float:
-    """Standard error of the mean over prompts, std with n - 1; 0 for a single prompt.
+    """Standard error of the mean over two prompts or more, std with n - 1.
 
     >>> round(standard_error(np.array([0.0, 1.0, 1.0, 0.0])), 4)
     0.2887
     """
-    return float(scores_P.std(ddof=1) / np.sqrt(len(scores_P))) if len(scores_P) > 1 else 0.0
+    return float(scores_P.std(ddof=1) / np.sqrt(len(scores_P)))

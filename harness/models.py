@@ -5,8 +5,6 @@ Past this file nothing knows which of the two it has.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -22,24 +20,12 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from harness import seeds
-from harness.config import ModelConfig
+from harness.config import EMBEDDED_MODELS, ModelConfig
 from harness.types import Prompt
 
 disable_progress_bar()  # a sweep prints its own progress
 
 PAD, END = "<pad>", "<end>"
-
-EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
-    "tiny-llama": {
-        "hidden_size": 64,
-        "intermediate_size": 172,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 128,
-        "tie_word_embeddings": False,
-        "initializer_range": 0.05,
-    },
-}
 
 
 def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

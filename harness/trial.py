@@ -36,7 +36,7 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
         truth = JsonlSink(run.metrics_path)
         sinks: list[MetricSink] = [truth]
         if trial.config.tracking.wandb:
-            sinks.append(WandbSink(trial, directory.parent.parent))
+            sinks.append(WandbSink(trial, directory.parent.parent, provenance()))
         outcome = None
         try:
             status, reason = yield from _loop(parts, progress, run, truth, sinks)
