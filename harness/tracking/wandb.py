@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from harness.types import StepRecord, TrialOutcome
 
 if TYPE_CHECKING:
-    import wandb
-
     from harness.plan import PlannedTrial
 
 logger = logging.getLogger(__name__)
@@ -35,7 +33,7 @@ class WandbSink:
     """The W&B run of one trial. Online, a later attempt of the trial joins it; offline, at `wandb sync`."""
 
     def __init__(self, trial: PlannedTrial, sweep_dir: Path | str, provenance: Mapping[str, Any] | None = None) -> None:
-        self._run: wandb.Run | None = None
+        self._run: Any = None
         mode = tracking_mode()
         if mode == "disabled" or not trial.config.tracking.wandb:
             return

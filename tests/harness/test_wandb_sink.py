@@ -236,6 +236,7 @@ def test_the_sync_command_uploads_what_was_written_offline(
             [sys.executable, "-m", "wandb", "sync", *folders],
             check=True,
             capture_output=True,
+            cwd=sweep_dir,  # the client keeps a log of its own where it stands
             env=os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": KEY},
         )
         assert [row["samples_trained"] for row in server.rows(run_id("default", trial.trial_id))] == [64, 128]
