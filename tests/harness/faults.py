@@ -8,11 +8,13 @@ the one before, so that a wrong resume shows. <results>/faults.json says what go
     {"<trial_id>": {"wait_once_at": 256}}   the first attempt leaves a note there and waits to be killed
     {"<trial_id>": {"disk_full_at": 256}}   the kernel refuses the record
     {"<trial_id>": {"die_at": 256}}         every attempt kills its process there
+    {"<trial_id>": {"warn_at": 256}}        a warning is logged there
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import signal
@@ -105,6 +107,8 @@ def _break(fault: dict[str, int], samples: int, directory: Path) -> None:
         raise ZeroDivisionError("a made-up mistake")
     if fault.get("raise_once_at") == samples and _first_time(directory):
         raise ZeroDivisionError("a made-up mistake")
+    if fault.get("warn_at") == samples:
+        logging.getLogger("harness.tracking").warning("the mirror is gone")
     if fault.get("die_at") == samples:
         os.kill(os.getpid(), signal.SIGKILL)
     if fault.get("wait_once_at") == samples and _first_time(directory):

@@ -147,6 +147,19 @@ def test_a_killed_worker_costs_its_trial_one_checkpoint_interval_and_the_others_
         assert outcome is not None and outcome.attempts == (2 if trial is victim else 1)
 
 
+def test_a_trial_that_kills_its_workers_fails_alone(cluster: str, tmp_path: Path) -> None:
+    plan = small_plan([8], seeds=2, execution=TWO_WORKERS)
+    first, second = plan.trials
+    set_faults(tmp_path, {first.trial_id: {"die_at": 192}})
+    assert run_sweep(plan, plan.trials, tmp_path, FUNCTIONS) == 1
+    outcome = RunDir(trial_folder(tmp_path, first)).outcome()
+    assert outcome is not None and outcome.status == "failed"
+    # Five deaths at one place, each after the checkpoint of 128: 192 is never recorded.
+    assert (outcome.reason, outcome.samples_trained, outcome.attempts) == ("worker died 5 times", 128, 5)
+    assert "SYSTEM_ERROR" in (trial_folder(tmp_path, first) / "error.log").read_text()
+    assert values(tmp_path, second) == undisturbed(second)
+
+
 def test_a_killed_driver_takes_its_workers_along_and_the_next_call_does_what_is_missing(
     tmp_path: Path, driver: Driver
 ) -> None:

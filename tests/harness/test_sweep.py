@@ -105,6 +105,13 @@ def test_kills_use_up_no_attempt_until_the_trial_no_longer_gets_on(tmp_path: Pat
     assert outcome(plan, tmp_path, 0).attempts == 5
 
 
+def test_a_warning_from_a_worker_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = small_plan([8], seeds=3)
+    set_faults(tmp_path, {trial.trial_id: {"warn_at": 256} for trial in plan.trials})
+    assert sweep(plan, tmp_path) == 0
+    assert capsys.readouterr().out.count("warning: the mirror is gone") == 1
+
+
 def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
     plan = small_plan([8], seeds=3)
     set_faults(tmp_path, {plan.trials[1].trial_id: {"disk_full_at": 320}})
