@@ -123,7 +123,7 @@ def describe_failure(key: str, error: Exception) -> Failed:
     'ZeroDivisionError: division by zero'
     """
     text = "".join(traceback.format_exception(error))
-    if isinstance(error, OSError) and is_disk_problem(error):
+    if is_disk_problem(error):
         error = disk_problem(error)
     if isinstance(error, InputError):
         return Failed(key, "input", str(error), text)

@@ -34,16 +34,26 @@ _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 
 def is_disk_problem(error: BaseException) -> bool:
-    """Whether the file system refused (full, quota, read-only, no permission): no retry of a trial mends that."""
-    return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+    """Whether the file system refused (full, quota, read-only, no permission): no retry of a trial mends that.
+
+    Libraries written in other languages pass the system's words on in errors of their own.
+
+    >>> is_disk_problem(OSError(errno.ENOSPC, "")), is_disk_problem(ValueError("No space left on device (os error 28)"))
+    (True, True)
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _DISK_ERRNOS
+    return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
 
-def disk_problem(error: OSError) -> EnvironmentProblem:
+def disk_problem(error: BaseException) -> EnvironmentProblem:
     """What to tell about it."""
-    where = f"{error.filename}: " if error.filename else ""
+    what = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return EnvironmentProblem(
-        f"{where}{error.strerror}; what is written is kept: make room or permission there, or give another "
-        f"--results DIR, then run the same command"
+        f"{what}; what is written is kept: make room or permission there, or give another --results DIR, "
+        f"then run the same command"
     )
 
 
@@ -57,8 +67,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not error.filename:
+            error.filename = str(path)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -165,8 +177,11 @@ class RunDir:
         try:
             with replacing(new) as file:
                 torch.save(state, file)
-        except RuntimeError as error:  # torch wraps the OSError of a full disk into its own
-            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        except RuntimeError as error:
+            cause = error.__context__
+            if isinstance(cause, OSError):  # torch hides a full disk in an error of its own
+                raise OSError(cause.errno, cause.strerror, str(new)) from None
+            raise
         older = [path for path in self._checkpoints() if path.name < new.name]
         for path in {*self._checkpoints()} - {new, *older[: CHECKPOINTS_KEPT - 1]}:
             path.unlink(missing_ok=True)

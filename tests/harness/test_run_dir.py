@@ -51,9 +51,10 @@ def test_starting_again_drops_the_old_outcome_and_keeps_a_differing_provenance(t
 def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     write_json(path, {"format": 1})
-    with pytest.raises(OSError), replacing(path) as file:
+    with pytest.raises(OSError) as caught, replacing(path) as file:
         file.write(b"half of the new")
         raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(path)
     assert json.loads(path.read_text()) == {"format": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
 
@@ -98,7 +99,7 @@ def _limited_save(folder: str) -> None:
     try:
         RunDir(folder).save_checkpoint({"weight": torch.zeros(100_000)}, 128)
     except OSError as error:
-        os._exit(7 if is_disk_problem(error) else 8)
+        os._exit(7 if is_disk_problem(error) and str(error.filename).endswith("000000000128.pt") else 8)
     os._exit(9)
 
 
