@@ -249,14 +249,15 @@ def _read_timing(path: Path) -> pd.DataFrame:
         if isinstance(record, dict) and isinstance(record.get("seconds"), dict) and record.get("round", 0) > 0:
             seconds = {f"{phase}_s": record["seconds"].get(phase, 0.0) for phase in PHASES}
             rows[record["round"], str(record.get("arm"))] = {name: record.get(name) for name in names} | seconds
-    return pd.DataFrame(list(rows.values()), columns=[*names, *(f"{phase}_s" for phase in PHASES)])
+    numbers = ["samples", "tokens", "updates", *(f"{phase}_s" for phase in PHASES)]
+    return pd.DataFrame(list(rows.values()), columns=["round", "arm", *numbers]).astype(dict.fromkeys(numbers, float))
 
 
 def _concatenate(tables: list[pd.DataFrame], required: list[str]) -> pd.DataFrame:
     """One table of all trials; a metric that a trial lacks is NaN there."""
     filled = [table for table in tables if len(table)]
     if not filled:
-        return pd.DataFrame(columns=["trial_id", "arm", "seed", *required])
+        return pd.DataFrame(columns=["trial_id", "arm", "seed", *required]).astype(dict.fromkeys(required, float))
     return pd.concat(filled, ignore_index=True)
 
 

@@ -149,6 +149,9 @@ def _minus(
     quantile = float(student.ppf((1 + level) / 2, total.df))
     sd = max(spread.sd, 1e-9)
     low = _profile_limit(sample, sd, sd**2 * other_weight + divisor.variance, quantile)
+    if not len(sample.values):
+        # The likelihood would put the mean of several seeds beyond their bound; no more is claimed than was seen.
+        low = min(low, float(sample.bounds.min()))
     return Interval(None, low - shift, None, "lower")
 
 

@@ -1,0 +1,264 @@
+"""The figures of a report, at the width of a paper's column. They draw the tables and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
+
+Tables = Mapping[str, pd.DataFrame]
+Report = Mapping[str, Any]
+
+WIDTH_IN = 3.5
+# Two colours that the common forms of colour blindness tell apart (Okabe and Ito).
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b6b6b"
+STYLE: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 6.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "svg.hashsalt": "batch-invariance",
+    "savefig.dpi": 220,
+}
+# A limit that does not exist is drawn as an arrow this factor long.
+ARROW = 1.25
+
+
+def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
+    """Write every figure as PNG and SVG into the folder; returns the PNG paths in reading order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, draw in FIGURES.items():
+        with mpl.rc_context(STYLE):
+            figure = Figure(figsize=(WIDTH_IN, 2.7), layout="constrained")
+            draw(figure.subplots(), report, tables)
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+        paths.append(folder / f"{name}.png")
+    return paths
+
+
+def curves(axes: Axes, report: Report, tables: Tables) -> None:
+    """J(N) by arm with pointwise 95% bands; the colour is the batch, dashes are the controls."""
+    arms, rows = tables["arms"].sort_values("train_batch"), tables["curves"]
+    colour = _batch_colours(arms["train_batch"])
+    handles = []
+    for arm in _rows(arms):
+        own = rows[rows["arm"] == arm.arm]
+        style: dict[str, Any] = {"color": colour(arm.train_batch), "linestyle": _line_style(arms, arm)}
+        if arm.arm == report["reference_arm"]:
+            style["linewidth"] = 2.2
+        axes.plot(own["samples_trained"], own["mean"], **style)
+        axes.fill_between(own["samples_trained"], own["low"], own["high"], color=style["color"], alpha=0.15, lw=0)
+        handles.append(Line2D([], [], label=_label(arms, arm, report["reference_arm"]), **style))
+    target = report["target"]["value"]
+    axes.axhline(target, color=GREY, linewidth=0.8, linestyle=":")
+    axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+                  fontsize=6.5, color=GREY, xytext=(0, 1), textcoords="offset points")  # fmt: skip
+    axes.set(xlabel="samples trained N", ylabel=f"J(N), {report['target']['metric']}")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n / 1000:g}k" if n else "0"))
+    axes.margins(x=0)
+    axes.legend(handles=handles, title="batch B", title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def penalty(axes: Axes, report: Report, tables: Tables) -> None:
+    """r_N and r_T against B with 95% intervals; the band is the margin of equivalence of r_N."""
+    arms, fit = tables["arms"], tables["fit"]
+    axes.axhspan(ALIGNED_LOW, ALIGNED_HIGH, color=BLUE, alpha=0.10, lw=0)
+    axes.axhline(1, color=GREY, linewidth=0.8)
+    axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
+    # The two are shifted a little apart so that neither hides the other's interval.
+    _points(axes, arms, "r_N", BLUE, "o", shift=0.96)
+    _points(axes, arms, "r_T", ORANGE, "s", shift=1.04)
+    handles = [
+        Line2D([], [], color=BLUE, marker="o", linestyle="", label="$r_N$ samples"),
+        Line2D([], [], color=ORANGE, marker="s", linestyle="", label="$r_T$ time"),
+    ]
+    if len(fit):
+        handles.append(Line2D([], [], color=BLUE, linestyle=":", linewidth=0.8, label=r"fit of $1+B/B_c$"))
+    if arms["is_control"].any():
+        handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", mfc="white", label="other lr rule"))
+    axes.legend(handles=handles, loc="best")
+    _batch_axis(axes, arms["train_batch"])
+    _ratio_axis(axes.yaxis)
+    axes.set(ylabel="ratio to the reference")
+
+
+def gradients(axes: Axes, report: Report, tables: Tables) -> None:
+    """Gradient norms against B beside the line B^(-1/2) through the reference."""
+    rows = tables["gradients"]
+    axes.set(ylabel="gradient norm (rms)")
+    _batch_axis(axes, rows["train_batch"])
+    axes.set_yscale("log")
+    drawn = rows.dropna(subset=["actor"])
+    if drawn.empty:
+        axes.annotate("no gradient norms recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
+        return
+    axes.plot(drawn["train_batch"], drawn["actor_half_power"], color=GREY, linestyle="--", lw=0.8, label="$B^{-1/2}$")
+    for network, colour, marker in (("actor", BLUE, "o"), ("critic", ORANGE, "s")):
+        for control, face in ((False, colour), (True, "white")):
+            own = rows[rows["is_control"] == control].dropna(subset=[network])
+            if len(own):
+                label = f"{network}, other lr rule" if control else network
+                line = "" if control else "-"
+                axes.plot(own["train_batch"], own[network], color=colour, marker=marker, mfc=face, ls=line, label=label)
+    slope = report["gradient_slope"]["actor"]
+    if slope["slope"] is not None:
+        low, high = slope["train_batch_range"]
+        axes.axvspan(low, high, color=BLUE, alpha=0.08, lw=0)
+        axes.set_title(f"actor slope {slope['slope']:.2f} over the aligned range (shaded)", loc="left", fontsize=7)
+    _number_axis(axes.yaxis)
+    axes.legend(loc="best")
+
+
+def throughput(axes: Axes, report: Report, tables: Tables) -> None:
+    """Seconds per sample of generation and training against B."""
+    rows = tables["throughput"]
+    rows = rows[rows["used"].astype(bool)].drop_duplicates("train_batch").sort_values("train_batch")
+    _batch_axis(axes, tables["arms"]["train_batch"])
+    axes.set(ylabel="milliseconds per sample")
+    if rows.empty:
+        axes.annotate("no seconds recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
+        return
+    for name, colour, marker, label in (
+        ("generate_s_per_sample", BLUE, "o", "generation"),
+        ("train_s_per_sample", ORANGE, "s", "training"),
+    ):
+        axes.plot(rows["train_batch"], 1000 * rows[name], color=colour, marker=marker, label=label)
+    axes.set_yscale("log")
+    _number_axis(axes.yaxis)
+    axes.legend(loc="best")
+
+
+def decision(axes: Axes, report: Report, tables: Tables) -> None:
+    """The decision plane: below the diagonal r_q > r_N, and the batch pays."""
+    arms = tables["arms"]
+    drawn = arms.dropna(subset=["r_q"])
+    drawn = drawn[drawn["r_N"].notna() | drawn["r_N_low"].notna()]
+    axes.set(xlabel="throughput ratio $r_q$", ylabel="sample penalty $r_N$", xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        _ratio_axis(axis)
+    if drawn.empty:
+        axes.annotate("no arm has both $r_q$ and $r_N$", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
+        return
+    colour = _batch_colours(arms["train_batch"])
+    for arm in _rows(drawn):
+        face = "white" if arm.is_control else colour(arm.train_batch)
+        style: dict[str, Any] = {"color": colour(arm.train_batch), "elinewidth": 0.8, "mfc": face, "capsize": 1.5}
+        style["xerr"] = _lengths(arm.r_q, arm.r_q_low, arm.r_q_high)
+        height = arm.r_N_low if np.isnan(arm.r_N) else arm.r_N
+        if np.isnan(arm.r_N):
+            axes.errorbar(arm.r_q, height, yerr=height * (ARROW - 1), lolims=True, marker="_", **style)
+        else:
+            limits = _lengths(height, arm.r_N_low, arm.r_N_high)
+            axes.errorbar(arm.r_q, height, yerr=limits, marker="o", **style)
+        side = {"xytext": (-5, 3), "ha": "right"} if arm.is_control else {"xytext": (4, 2)}
+        label = _label(arms, arm, report["reference_arm"])
+        axes.annotate(label, (arm.r_q, height), textcoords="offset points", fontsize=6.5, **side)
+    axes.margins(0.15)
+    ends = np.array([min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])])
+    window = axes.get_xlim(), axes.get_ylim()
+    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=0)
+    axes.fill_between(ends, ends, ends[0], color=BLUE, alpha=0.08, lw=0, zorder=0)
+    axes.set(xlim=window[0], ylim=window[1])
+    axes.annotate("pays: $r_q > r_N$", (0.97, 0.03), xycoords="axes fraction", ha="right", fontsize=7, color=BLUE)
+    axes.annotate("costs", (0.03, 0.93), xycoords="axes fraction", fontsize=7, color=GREY)
+
+
+def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, marker: str, shift: float) -> None:
+    """Estimates with intervals; open markers are controls, arrows are lower bounds."""
+    for arm in _rows(arms):
+        value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
+        x = arm.train_batch * shift * (1.2 if arm.is_control else 1)
+        style: dict[str, Any] = {"color": colour, "elinewidth": 0.8, "capsize": 1.5}
+        if not np.isnan(value):
+            face = "white" if arm.is_control else colour
+            axes.errorbar(x, value, yerr=_lengths(value, low, high), marker=marker, mfc=face, **style)
+        elif not np.isnan(low):
+            axes.errorbar(x, low, yerr=low * (ARROW - 1), lolims=True, marker="_", **style)
+
+
+def _lengths(value: float, low: float, high: float) -> list[list[float]] | None:
+    """The two arms of an error bar; None where there is no interval."""
+    return [[value - low], [high - value]] if low < high else None
+
+
+def _label(arms: pd.DataFrame, arm: Any, reference: str) -> str:
+    """The batch, and what else tells the arm from the others of that batch."""
+    twins = arms[(arms["train_batch"] == arm.train_batch) & (arms["lr_rule"] == arm.lr_rule)]
+    label = f"{arm.train_batch:,}"
+    if len(twins) > 1:
+        label += f" lr {arm.lr:.1e}" if twins["group_size"].nunique() == 1 else f" = {arm.num_prompts}x{arm.group_size}"
+    if arm.is_control:
+        label += f" {arm.lr_rule}"
+    return label + (" (ref.)" if arm.arm == reference else "")
+
+
+def _line_style(arms: pd.DataFrame, arm: Any) -> str:
+    """Solid for the reference's rule, dashed for controls; arms of one batch and rule differ among themselves."""
+    twins = list(arms.loc[(arms["train_batch"] == arm.train_batch) & (arms["is_control"] == arm.is_control), "arm"])
+    styles = ("--", ":", "-.", "-") if arm.is_control else ("-", "-.", ":", "--")
+    return styles[twins.index(arm.arm) % len(styles)]
+
+
+def _rows(table: pd.DataFrame) -> list[Any]:
+    return list(table.itertuples())
+
+
+def _batch_colours(batches: pd.Series) -> Callable[[float], Any]:
+    """A sequential scale over log B, dark for the largest batch; its pale end is left out."""
+    scale = mpl.colormaps["viridis_r"]
+    norm = LogNorm(batches.min(), max(batches.max(), batches.min() * 2))
+    return lambda batch: scale(0.12 + 0.88 * float(norm(batch)))
+
+
+def _batch_axis(axes: Axes, batches: pd.Series) -> None:
+    """A log axis with ticks at the batches that were run, as many as fit."""
+    found = np.unique(batches)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(found[:: -(-len(found) // 8)].tolist()))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda batch, _: f"{batch:g}"))
+    axes.set(xlabel="train batch B (responses)", xlim=(found[0] / 1.3, found[-1] * 1.3))
+
+
+def _ratio_axis(axis: Any) -> None:
+    """A log axis of ratios with readable ticks."""
+    axis.axes.set_yscale("log") if axis.axis_name == "y" else axis.axes.set_xscale("log")
+    axis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+
+
+def _number_axis(axis: Any) -> None:
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+FIGURES: dict[str, Callable[[Axes, Report, Tables], None]] = {
+    "curves": curves,
+    "penalty": penalty,
+    "decision": decision,
+    "gradients": gradients,
+    "throughput": throughput,
+}

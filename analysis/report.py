@@ -1,0 +1,242 @@
+"""report.json: the results of a study as plain data. Unknown and infinite values are null with a flag, never NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from analysis.caveats import caveats_of
+from analysis.critical import PLATEAU_FRAC, HyperbolaFit, Plateau, twenty_percent_batch
+from analysis.gradients import NoiseScale
+from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
+from analysis.scales import Scales, Slope
+from analysis.study import Study, Trial
+from analysis.target import HOLD
+
+CONTRACT_AXES = ("algorithm", "num_prompts", "group_size", "train_batch", "lr_rule", "lr")
+
+
+def build_report(study: Study, scales: Scales) -> dict[str, Any]:
+    """Everything report.json holds (results/README.md)."""
+    sweep, advice = study.sweep, study.recommendation
+    report = {
+        "format": 1,
+        "sweep": sweep.name,
+        "question": sweep.question,
+        "target": {"metric": sweep.metric, "value": sweep.target},
+        "reference_arm": sweep.reference_arm,
+        "learning_signal": study.learning,
+        "arms": [_arm(study, scales, arm) for arm in study.arms],
+        "gradient_slope": {network: _slope(scales.slope(network)) for network in ("actor", "critic")},
+        "gradient_window_samples": scales.window_samples,
+        "noise_scale": _noise(scales.noise_scale()) | {"from_norms": _noise(scales.noise_scale_from_norms())},
+        "critical_batch": {"train": _critical_train(study, scales), "generation": _critical_generation(scales)},
+        "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
+        "excluded": excluded(study),
+        "warnings": caveats_of(study),
+        "method": _method(study),
+    }
+    plain: dict[str, Any] = _plain(report)
+    return plain
+
+
+def excluded(study: Study) -> list[dict[str, str]]:
+    """The planned trials that are no data, with the reason: unfinished ones, and those without the target metric."""
+    rows = []
+    for trial_id, row in study.sweep.trials.iterrows():
+        if trial_id not in study.curves:
+            reason = row["reason"]
+            if trial_id in study.sweep.finished.index:
+                reason = f"no evaluation of {study.sweep.metric}"
+            rows.append({"trial_id": trial_id, "status": row["status"], "reason": reason})
+    return rows
+
+
+def _arm(study: Study, scales: Scales, arm: str) -> dict[str, Any]:
+    axes = study.sweep.arms.loc[arm]
+    trials = [trial for trial in study.trials if trial.arm == arm]
+    r_N, r_N_90, r_q = study.r_N(arm), study.r_N(arm, 0.90), study.r_q(arm)
+    verdict, reason = study.verdict(arm)
+    reference_batch = scales.train_batch[study.reference]
+    ratio = update_ratio(r_N, scales.train_batch[arm], reference_batch)
+    missing = _why_missing(study, arm)
+    return {
+        "arm": arm,
+        **{name: axes[name] for name in CONTRACT_AXES},
+        "axes": {name: value for name, value in axes.items() if name not in CONTRACT_AXES},
+        "num_seeds": len(trials),
+        "num_censored": sum(trial.crossing.censored is not None for trial in trials),
+        "samples_to_target": _interval(study.samples_to_target(arm), missing) | {"per_seed": list(map(_seed, trials))},
+        "update_ratio": {"interval" if key == "ci95" else key: v for key, v in _interval(ratio, missing).items()},
+        "r_N": _interval(r_N, missing) | {"ci90": [r_N_90.low, r_N_90.high]},
+        "throughput": _throughput(study, arm),
+        "r_q": r_q.estimate,
+        "r_q_ci95": [r_q.low, r_q.high],
+        "r_T": _interval(study.r_T(arm), missing or _why_no_r_T(study, arm)),
+        "r_T_rounded": _interval(study.r_T(arm, "rounded"), missing),
+        "r_T_thinned": _interval(study.r_T(arm, "thinned"), missing),
+        "time_to_target_s": study.time_to_target_s(arm),
+        "verdict": verdict,
+        "verdict_reason": reason,
+        "aligned": study.aligned[arm],
+        "curve_distance": _distance(study, arm),
+        "grad_norm": {network: scales.norm(arm, network) for network in ("actor", "critic")},
+    }
+
+
+def _seed(trial: Trial) -> dict[str, Any]:
+    crossing = trial.crossing
+    return {
+        "seed": trial.seed,
+        "below": None if crossing.below is None else int(crossing.below),
+        "above": None if crossing.above is None else int(crossing.above),
+        "estimate": crossing.estimate,
+        "censored": crossing.censored is not None,
+        "bound": {None: None, "right": "lower", "left": "upper"}[crossing.censored],
+        "trial_id": trial.trial_id,
+    }
+
+
+def _interval(interval: Interval, flag: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {"estimate": interval.estimate, "ci95": [interval.low, interval.high]}
+    if interval.bound:
+        found["bound"] = interval.bound
+    if flag and (interval.estimate is None or interval.low is None):
+        found["flag"] = flag
+    return found
+
+
+def _why_missing(study: Study, arm: str) -> str:
+    """Why N* or r_N of an arm lacks its estimate or its limits; "" where it lacks nothing."""
+    own, reference = (study.samples["interpolated"][name] for name in (arm, study.reference))
+    trials = [trial for trial in study.trials if trial.arm == arm]
+    if not trials:
+        return "no finished trial"
+    if not own.size:
+        return "the target is reached before training"
+    if len(own.bounds):
+        return f"{len(own.bounds)} of {own.size} seeds do not reach the target: a bound"
+    if not reference.complete:
+        return "not every seed of the reference reaches the target"
+    return "one seed an arm: no interval" if study.spread().df == 0 else ""
+
+
+def _why_no_r_T(study: Study, arm: str) -> str:
+    if study.r_q(arm).estimate is None:
+        return "no seconds were recorded"
+    return "throughput was measured once: no interval" if study.r_q(arm).low is None else ""
+
+
+def _throughput(study: Study, arm: str) -> dict[str, Any]:
+    """The rates that r_q comes from, and beside them those of the other clock."""
+    names = ("samples_per_s", "tokens_per_s", "generate_s_per_sample", "train_s_per_sample")
+    chosen = study.clock(arm)
+    by_clock = {}
+    for source, clock in study.clocks.items():
+        mean = clock.log_ratio(arm, study.reference)
+        ratio = mean.interval().map(math.exp) if mean else Interval()
+        rates: dict[str, Any] = {name: clock.means(arm)[name] for name in names}
+        by_clock[source] = rates | {"r_q": ratio.estimate, "r_q_ci95": [ratio.low, ratio.high]}
+    used = by_clock[chosen.source] if chosen else dict.fromkeys(names)
+    found = {name: used[name] for name in names} | {"source": chosen.source if chosen else None}
+    if not chosen:
+        found["flag"] = "no seconds were recorded"
+    return found | {"beside": {source: rates for source, rates in by_clock.items() if rates is not used}}
+
+
+def _distance(study: Study, arm: str) -> dict[str, Any] | None:
+    found = study.distance(arm)
+    if found is None:
+        return None
+    return {
+        "largest": found.largest,
+        "difference": found.difference,
+        "at_samples": found.at_samples,
+        "band95": [found.low, found.high],
+    }
+
+
+def _slope(slope: Slope) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "slope": slope.interval.estimate,
+        "ci95": [slope.interval.low, slope.interval.high],
+        "train_batch_range": list(slope.train_batch_range or (None, None)),
+    }
+    return found | ({"flag": slope.flag} if slope.flag else {})
+
+
+def _noise(noise: NoiseScale) -> dict[str, Any]:
+    found = _interval(noise.interval) | {"signal_sq": noise.signal_sq, "noise_trace": noise.trace}
+    return found | ({"flag": noise.flag} if noise.flag else {})
+
+
+def _critical_train(study: Study, scales: Scales) -> dict[str, Any]:
+    family, reference = scales.family, scales.train_batch[study.reference]
+    aligned = [scales.train_batch[arm] for arm in scales.aligned_range]
+    broken = [scales.train_batch[arm] for arm in family if study.aligned[arm] is False]
+    fits = {"fit": scales.fit(1.0), "fit_square_root": scales.fit(0.5)}
+    critical = fits["fit"].interval.estimate if fits["fit"] else None
+    return {
+        "largest_aligned": max(aligned) if study.learning else None,
+        "smallest_aligned": min(aligned) if study.learning else None,
+        "first_not_aligned": min((batch for batch in broken if batch > reference), default=None),
+        **{name: _fit(fit) for name, fit in fits.items()},
+        "twenty_percent_batch": None if critical is None else twenty_percent_batch(critical, reference),
+        "noise_scale": _interval(scales.noise_scale().interval, "see noise_scale"),
+    }
+
+
+def _fit(fit: HyperbolaFit | None) -> dict[str, Any]:
+    """r_N = (1 + B/B_c)^power / (1 + B_ref/B_c)^power."""
+    if fit is None:
+        return _interval(Interval(), "fewer than three batches with every seed at the target")
+    flag = "no rise of N* with the batch is resolved" if fit.interval.high is None else ""
+    found = {"critical_batch": fit.interval.estimate, "ci95": [fit.interval.low, fit.interval.high], "power": fit.power}
+    found |= {"samples_at_zero": fit.samples_at_zero, "residual": fit.residual, "lack_of_fit_p": fit.lack_of_fit_p}
+    return found | ({"flag": flag} if flag else {})
+
+
+def _critical_generation(scales: Scales) -> dict[str, Any]:
+    found: dict[str, Any] = {"plateau_frac": PLATEAU_FRAC}
+    for name, column in (("samples", "generated_per_s"), ("tokens", "generated_tokens_per_s")):
+        plateau, source = scales.generation_plateau(column)
+        found |= {name: _plateau(plateau), "source": source}
+    return found
+
+
+def _plateau(plateau: Plateau | None) -> dict[str, Any]:
+    if plateau is None:
+        return _interval(Interval()) | {"per_s": None, "reached": None, "flag": "fewer than two batches measured"}
+    flag = {} if plateau.reached else {"flag": "not reached: the rate still grows at the largest batch"}
+    return _interval(plateau.interval) | {"per_s": plateau.per_s, "reached": plateau.reached} | flag
+
+
+def _method(study: Study) -> dict[str, Any]:
+    spread = study.spread()
+    return {
+        "samples_to_target": "isotonic regression of the scores over the evaluations, monotone cubic interpolation",
+        "hold_frac": HOLD,
+        "intervals": "Student's t on the log scale, spread over seeds pooled over the arms without censored seeds",
+        "seeds_paired": False,
+        "spread_sd_log": spread.sd if spread.df else None,
+        "spread_df": spread.df,
+        "aligned": f"90% interval of r_N inside [{ALIGNED_LOW:.4f}, {ALIGNED_HIGH:.4f}], tested outward",
+        "coarsest_spacing_samples": study.coarsest_spacing,
+        "given": "intervals are over seeds, given the one warm start that all arms share",
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Values as JSON has them: numpy scalars become Python's, numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

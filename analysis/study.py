@@ -1,0 +1,239 @@
+"""From a sweep to its results: N*, r_N, q, r_T, alignment, verdict of every arm, and the recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analysis import decision
+from analysis.curves import (
+    Curve,
+    Distance,
+    by_arm,
+    curves_of,
+    grid_spacing,
+    largest_distance,
+    refuse_copies,
+    shows_learning,
+    thin,
+)
+from analysis.load import Sweep, records_of
+from analysis.penalty import Interval, LogSample, Spread, log_mean, log_ratio, pooled_spread
+from analysis.target import Crossing, round_up, samples_to_target
+from analysis.throughput import Clock, choose, clocks
+
+ACTOR_NORM = "grad/actor_norm"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """N* of one finished trial. bound: the samples it is known not to have reached the target in, if right-censored."""
+
+    trial_id: str
+    arm: str
+    seed: int
+    train_batch: int
+    curve: Curve
+    crossing: Crossing
+    bound: float
+
+
+class Study:
+    """The results of one sweep at one target. Properties are computed when asked for, once.
+
+    Raises InputError when the target metric is not recorded or two seeds are copies of one another.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.reference = sweep.reference_arm
+        self.arms = list(sweep.arms.index)
+        self.curves = curves_of(sweep)
+        refuse_copies(sweep, self.curves)
+        self.groups = by_arm(sweep, self.curves)
+        self.clocks = clocks(sweep)
+        self._boundaries = {i: rows["samples_trained"].to_numpy() for i, rows in records_of(sweep.updates)}
+        self.trials = self._trials(lambda curve: curve)
+        self._thinned = self._trials(lambda curve: thin(curve, self.coarsest_spacing))
+
+    def _trials(self, view: Callable[[Curve], Curve]) -> list[Trial]:
+        found = []
+        rows = self.sweep.trials.to_dict(orient="index")
+        for trial_id, curve in self.curves.items():
+            row = rows[trial_id]
+            crossing = samples_to_target(view(curve).samples_K, view(curve).scores_K, self.sweep.target)
+            # A diverged trial has no policy left that could reach the target within the budget.
+            bound = float(curve.samples_K[-1])
+            if row["status"] == "diverged" and row["budget_samples"] > bound:
+                bound = float(row["budget_samples"])
+            train_batch = int(self.sweep.arms.loc[row["arm"], "train_batch"])
+            found.append(Trial(trial_id, row["arm"], int(row["seed"]), train_batch, curve, crossing, bound))
+        return sorted(found, key=lambda trial: trial.seed)
+
+    @cached_property
+    def coarsest_spacing(self) -> float:
+        """The widest evaluation spacing among the arms that reach the target, in samples."""
+        reached = [trial.curve for trial in self.trials if trial.crossing.estimate is not None]
+        return max((grid_spacing(curve) for curve in reached), default=0.0)
+
+    @cached_property
+    def samples(self) -> dict[str, dict[str, LogSample]]:
+        """log N* of every arm in three variants: interpolated, rounded up to an update boundary, thinned."""
+
+        def rounded(trial: Trial, estimate: float) -> float:
+            return round_up(estimate, self._boundaries.get(trial.trial_id, np.empty(0)), trial.train_batch)
+
+        return {
+            "interpolated": self._log_samples(self.trials, lambda _, estimate: estimate),
+            "rounded": self._log_samples(self.trials, rounded),
+            "thinned": self._log_samples(self._thinned, lambda _, estimate: estimate),
+        }
+
+    def _log_samples(self, trials: Sequence[Trial], of: Callable[[Trial, float], float]) -> dict[str, LogSample]:
+        """An arm of which a seed was at the target from the start has no N*, and so no sample."""
+        found = {}
+        for arm in self.arms:
+            own = [trial for trial in trials if trial.arm == arm]
+            values = [of(trial, trial.crossing.estimate) for trial in own if trial.crossing.estimate is not None]
+            bounds = [max(trial.bound, 1.0) for trial in own if trial.crossing.censored == "right"]
+            if any(trial.crossing.censored == "left" for trial in own):
+                values, bounds = [], []
+            found[arm] = LogSample(np.log(np.array(values)), np.log(np.array(bounds)))
+        return found
+
+    def spread(self, variant: str = "interpolated") -> Spread:
+        """Spread of log N* over seeds, pooled over the arms without censored seeds."""
+        return pooled_spread(self.samples[variant].values())
+
+    def samples_to_target(self, arm: str) -> Interval:
+        """N* of an arm: geometric mean over seeds with its 95% interval, samples."""
+        return log_mean(self.samples["interpolated"][arm], self.spread()).map(math.exp)
+
+    def r_N(self, arm: str, level: float = 0.95) -> Interval:
+        """N*(arm) / N*(reference)."""
+        if arm == self.reference:
+            return Interval(1.0, 1.0, 1.0) if self.reference_complete else Interval()
+        samples = self.samples["interpolated"]
+        return log_ratio(samples[arm], samples[self.reference], self.spread(), level).map(math.exp)
+
+    @property
+    def reference_complete(self) -> bool:
+        """Whether every seed of the reference reached the target."""
+        return self.samples["interpolated"][self.reference].complete
+
+    def clock(self, arm: str) -> Clock | None:
+        """The clock that r_q of this arm comes from."""
+        return choose(self.clocks, arm, self.reference)
+
+    def r_q(self, arm: str) -> Interval:
+        """q(arm) / q(reference)."""
+        clock = self.clock(arm)
+        mean = clock.log_ratio(arm, self.reference) if clock else None
+        return mean.interval().map(math.exp) if mean else Interval()
+
+    def r_T(self, arm: str, variant: str = "interpolated", other: str | None = None) -> Interval:
+        """T(arm) / T(other), the other being the reference unless said otherwise."""
+        other = other or self.reference
+        if arm == other:
+            return Interval(1.0, 1.0, 1.0) if self.samples[variant][arm].complete else Interval()
+        clock = choose(self.clocks, arm, other)
+        divisor = clock.log_ratio(arm, other) if clock else None
+        if divisor is None:
+            return Interval()
+        samples = self.samples[variant]
+        return log_ratio(samples[arm], samples[other], self.spread(variant), divisor=divisor).map(math.exp)
+
+    def time_to_target_s(self, arm: str) -> float | None:
+        """T: N* rounded up to an update boundary, over q; seconds."""
+        clock, sample = self.clock(arm), self.samples["rounded"][arm]
+        rate = clock.means(arm)["samples_per_s"] if clock else None
+        return math.exp(sample.values.mean()) / rate if rate and sample.complete else None
+
+    @cached_property
+    def learning(self) -> bool:
+        """Whether the sweep holds a learning signal at all."""
+        return shows_learning(list(self.groups.values())) and not all(map(self.zero_gradients, self.arms))
+
+    def zero_gradients(self, arm: str) -> bool:
+        """Whether every recorded actor gradient of the arm is exactly 0 (all groups dead)."""
+        updates = self.sweep.updates
+        if ACTOR_NORM not in updates:
+            return False
+        norms = updates.loc[updates["arm"] == arm, ACTOR_NORM].dropna()
+        return len(norms) > 0 and bool((norms == 0).all())
+
+    @cached_property
+    def aligned(self) -> dict[str, bool | None]:
+        """`aligned` of every arm, tested outward from the reference."""
+        if not self.learning:
+            return dict.fromkeys(self.arms)
+        arms = self.sweep.arms
+        return decision.aligned_outward(
+            {
+                arm: decision.OutwardArm(
+                    self.family(arm),
+                    int(arms.loc[arm, "train_batch"]),
+                    None if self.zero_gradients(arm) else decision.equivalent(self.r_N(arm, 0.90)),
+                )
+                for arm in self.arms
+            },
+            self.reference,
+        )
+
+    def family(self, arm: str) -> tuple[str, ...]:
+        """What an arm shares with those it is compared along: everything varied but the batch and the rate applied."""
+        row = self.sweep.arms.loc[arm].drop(["num_prompts", "group_size", "train_batch", "lr", "in_flight"])
+        return tuple(map(str, row))
+
+    def verdict(self, arm: str) -> tuple[decision.Verdict, str]:
+        """The verdict and its reason."""
+        trials = [trial for trial in self.trials if trial.arm == arm]
+        if arm == self.reference:
+            return "reference", ""
+        if not trials:
+            return "inconclusive", "no finished trial"
+        if not self.learning or self.zero_gradients(arm):
+            return "inconclusive", "no learning signal"
+        if any(trial.crossing.censored == "left" for trial in trials):
+            return "inconclusive", "the target is reached before training"
+        if all(trial.crossing.censored for trial in trials):
+            return "target_not_reached", f"no seed reaches the target in {max(t.bound for t in trials):,.0f} samples"
+        return self._compare(arm)
+
+    def _compare(self, arm: str) -> tuple[decision.Verdict, str]:
+        variants = {variant: self.r_T(arm, variant) for variant in self.samples}
+        found = decision.verdict(list(variants.values()))
+        if found != "inconclusive":
+            return found, ""
+        main = variants["interpolated"]
+        if main.low is None and main.high is None:
+            missing = "throughput" if self.r_q(arm).estimate is None else "an interval of r_T"
+            return found, f"{missing} is not known" if self.reference_complete else "the reference misses the target"
+        alone = decision.verdict([main])
+        if alone != "inconclusive":
+            undone = [name for name, r_T in variants.items() if decision.verdict([r_T]) != alone]
+            return found, f"{alone} with N* interpolated, but not {' and '.join(undone)}"
+        return found, "the interval of r_T holds 1"
+
+    @cached_property
+    def recommendation(self) -> decision.Recommendation:
+        """Which arm to use."""
+        if not self.learning:
+            return decision.Recommendation(None, None, (), "no learning signal: nothing can be said about batches")
+        if not self.reference_complete:
+            text = "not every seed of the reference reaches the target, so r_N is undefined"
+            return decision.Recommendation(None, None, (), text)
+        candidates = [decision.Candidate(arm, self.verdict(arm)[0], self.r_T(arm)) for arm in self.arms]
+        faster = [c.arm for c in candidates if c.verdict == "faster"]
+        against = {best: {arm: self.r_T(arm, other=best) for arm in faster if arm != best} for best in faster}
+        return decision.recommend(candidates, self.reference, against)
+
+    def distance(self, arm: str) -> Distance | None:
+        """The largest distance of the mean curve from the reference's."""
+        if arm == self.reference or not self.groups[arm] or not self.groups[self.reference]:
+            return None
+        return largest_distance(self.groups[arm], self.groups[self.reference])

@@ -1,0 +1,132 @@
+"""The tables behind the figures, one CSV each: everything that is drawn is a row here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from analysis.curves import common_grid, mean_and_sd
+from analysis.scales import Scales
+from analysis.study import Study
+
+
+def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dict[str, pd.DataFrame]:
+    """Tables by name: arms, seeds, curves, fit, gradients, throughput, excluded."""
+    tables = {
+        "arms": _arms(report),
+        "seeds": _seeds(report),
+        "curves": _curves(study),
+        "fit": _fit(study, scales),
+        "gradients": _gradients(report),
+        "throughput": _throughput(report),
+        "excluded": pd.DataFrame(report["excluded"], columns=["trial_id", "status", "reason"]),
+    }
+    # A column without a single value would be one of objects, which no figure can draw.
+    return {name: table.astype({c: float for c in table if table[c].isna().all()}) for name, table in tables.items()}
+
+
+def _limits(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = value["interval"] if "interval" in value else value["ci95"]
+    return {name: value["estimate"], f"{name}_low": low, f"{name}_high": high}
+
+
+def _arms(report: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per arm: what it is, N*, update ratio, r_N, q, r_q, r_T with limits, verdict, alignment, distance."""
+    axes = (
+        "arm",
+        "algorithm",
+        "num_prompts",
+        "group_size",
+        "train_batch",
+        "lr_rule",
+        "lr",
+        "num_seeds",
+        "num_censored",
+    )
+    rows = []
+    for arm in report["arms"]:
+        row = {name: arm[name] for name in axes} | arm["axes"]
+        row["is_control"] = arm["lr_rule"] != _reference(report)["lr_rule"]
+        for name in ("samples_to_target", "update_ratio", "r_N", "r_T"):
+            row |= _limits(name, arm[name])
+        row |= {"samples_per_s": arm["throughput"]["samples_per_s"], "r_q": arm["r_q"]}
+        row |= dict(zip(("r_q_low", "r_q_high"), arm["r_q_ci95"], strict=True))
+        row |= {name: arm[name] for name in ("time_to_target_s", "verdict", "verdict_reason", "aligned")}
+        distance = arm["curve_distance"] or {}
+        rows.append(row | {"largest_distance": distance.get("largest"), "at_samples": distance.get("at_samples")})
+    return pd.DataFrame(rows)
+
+
+def _seeds(report: Mapping[str, Any]) -> pd.DataFrame:
+    """N* of every trial: the evaluations around it, the estimate, whether it is a bound."""
+    rows = [{"arm": arm["arm"], **seed} for arm in report["arms"] for seed in arm["samples_to_target"]["per_seed"]]
+    return pd.DataFrame(rows, columns=["arm", "seed", "trial_id", "below", "above", "estimate", "censored", "bound"])
+
+
+def _curves(study: Study) -> pd.DataFrame:
+    """Mean score of each arm over seeds at its own evaluations, with pointwise 95% limits of the mean."""
+    rows = []
+    for arm, curves in study.groups.items():
+        if not curves:
+            continue
+        grid_M = common_grid([curves])
+        mean_M, sd_M = mean_and_sd(curves, grid_M)
+        n = len(curves)
+        half_M = student.ppf(0.975, n - 1) * sd_M / math.sqrt(n) if n > 1 else np.full(len(grid_M), np.nan)
+        columns = {"samples_trained": grid_M, "mean": mean_M, "low": mean_M - half_M, "high": mean_M + half_M}
+        rows.append(pd.DataFrame({"arm": arm, "num_seeds": n, **columns}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _fit(study: Study, scales: Scales) -> pd.DataFrame:
+    """The fitted r_N(B) of the reference's family, through (B_ref, 1)."""
+    fit = scales.fit(1.0)
+    batches = [scales.train_batch[arm] for arm in scales.family]
+    if fit is None or fit.interval.estimate is None:
+        return pd.DataFrame(columns=["train_batch", "r_N"])
+    grid_M = np.geomspace(min(batches), max(batches), 60)
+    reference = fit.predict(scales.train_batch[study.reference])
+    return pd.DataFrame({"train_batch": grid_M, "r_N": fit.predict(grid_M) / reference})
+
+
+def _gradients(report: Mapping[str, Any]) -> pd.DataFrame:
+    """Gradient norms by arm beside what B^(-1/2) through the reference would give."""
+    reference = _reference(report)
+    rows = []
+    for arm in report["arms"]:
+        falling = math.sqrt(reference["train_batch"] / arm["train_batch"])
+        row = {"arm": arm["arm"], "train_batch": arm["train_batch"]}
+        row["is_control"] = arm["lr_rule"] != reference["lr_rule"]
+        for network, norm in arm["grad_norm"].items():
+            at_reference = reference["grad_norm"][network]
+            row |= {network: norm, f"{network}_half_power": at_reference and at_reference * falling}
+        rows.append(row)
+    return pd.DataFrame(rows).sort_values("train_batch", ignore_index=True)
+
+
+def _throughput(report: Mapping[str, Any]) -> pd.DataFrame:
+    """Rates by arm and clock; `used` marks the clock that r_q comes from."""
+    rows = []
+    for arm in report["arms"]:
+        own = dict(arm["throughput"])
+        beside, source = own.pop("beside"), own.pop("source")
+        own.pop("flag", None)
+        identity = {"arm": arm["arm"], "train_batch": arm["train_batch"]}
+        if source:
+            rows.append({**identity, "clock": source, "used": True, **own, "r_q": arm["r_q"]})
+        rows += [
+            {**identity, "clock": clock, "used": False, **{k: v for k, v in found.items() if k != "r_q_ci95"}}
+            for clock, found in beside.items()
+        ]
+    names = ["samples_per_s", "tokens_per_s", "generate_s_per_sample", "train_s_per_sample", "r_q"]
+    return pd.DataFrame(rows, columns=["arm", "train_batch", "clock", "used", *names])
+
+
+def _reference(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(arm for arm in report["arms"] if arm["arm"] == report["reference_arm"])
+    return found

@@ -1,0 +1,204 @@
+"""The answer in words: sentences made from report.json, for the head of the page and for the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Report = Mapping[str, Any]
+
+
+def headline(report: Report) -> list[str]:
+    """The sentences that answer the question: the fastest batch, the aligned range, the controls, what is left out."""
+    if not report["learning_signal"]:
+        return ["No arm learned anything, so nothing can be said about the batch.", *_left_out(report)]
+    return [_fastest(report), _alignment(report), *_controls(report), *_left_out(report)]
+
+
+def _fastest(report: Report) -> str:
+    arms, advice, target = _by_name(report), report["recommendation"], report["target"]
+    reference = arms[report["reference_arm"]]
+    goal = f"{target['value']:g} in {target['metric']}"
+    if advice["arm"] is None:
+        return f"Which batch reaches {goal} first cannot be said: {advice['reason']}."
+    best = arms[advice["arm"]]
+    if best is reference:
+        text = f"No batch is shown to reach {goal} sooner than the reference, {_batch(reference)}"
+    else:
+        within = interval(best["r_T"]).replace("(", "(95% interval ")
+        text = (
+            f"A{_batch(best)[1:]} reaches {goal} first: in {within} of the time of the reference, {_batch(reference)}"
+        )
+    ties = [_batch(arms[name]) for name in advice["ties"]]
+    return text + (f"; not told apart from it: {_listed(ties)}." if ties else ".")
+
+
+def _alignment(report: Report) -> str:
+    train, arms = report["critical_batch"]["train"], _by_name(report)
+    reference = arms[report["reference_arm"]]
+    rule, low, high = reference["lr_rule"], train["smallest_aligned"], train["largest_aligned"]
+    if low == high:
+        text = f"No other batch with the {rule} rule is shown to be aligned with the reference"
+    else:
+        text = f"With the {rule} rule the curves over samples stay aligned from B = {low:,} to B = {high:,}"
+    text += " (90% interval of r_N within 3/4 and 4/3)"
+    beyond = [arm for arm in report["arms"] if arm["lr_rule"] == rule and arm["aligned"] is False]
+    beyond = sorted(beyond, key=lambda arm: arm["train_batch"])
+    if beyond:
+        text += "; " + "; ".join(f"B = {arm['train_batch']:,} {_needs(arm)}" for arm in beyond)
+    return text + "."
+
+
+def _controls(report: Report) -> list[str]:
+    reference = _by_name(report)[report["reference_arm"]]
+    found = []
+    for arm in report["arms"]:
+        if arm["lr_rule"] == reference["lr_rule"]:
+            continue
+        text = f"A {arm['lr_rule']} learning rate at B = {arm['train_batch']:,} {_needs(arm)}"
+        twins = [a for a in report["arms"] if a["lr_rule"] == reference["lr_rule"] and _same_batch(a, arm)]
+        if twins and twins[0]["r_N"]["estimate"] is not None:
+            text += f", against {interval(twins[0]['r_N'])} under the {reference['lr_rule']} rule"
+        if arm["r_T"]["estimate"] is not None:
+            text += f", and {interval(arm['r_T'])} times its time"
+        gain = {"faster": "faster than the reference", "slower": "slower than the reference"}
+        found.append(f"{text}: {gain.get(arm['verdict'], 'no gain over the reference is shown')}.")
+    return found
+
+
+def _left_out(report: Report) -> list[str]:
+    excluded, found = report["excluded"], []
+    censored = [arm for arm in report["arms"] if arm["num_censored"]]
+    if censored:
+        each = [f"{arm['num_censored']} of {arm['num_seeds']} of {arm['arm']}" for arm in censored]
+        found.append(f"Trials that do not reach the target count as bounds: {_listed(each)}.")
+    if excluded:
+        counts: dict[str, int] = {}
+        for trial in excluded:
+            counts[trial["status"]] = counts.get(trial["status"], 0) + 1
+        kinds = _listed([f"{count} {status}" for status, count in counts.items()])
+        found.append(f"Left out: {len(excluded)} trial{'s' * (len(excluded) > 1)} ({kinds}), listed below.")
+    return found or ["No trial was left out."]
+
+
+def _needs(arm: Mapping[str, Any]) -> str:
+    r_N = arm["r_N"]
+    if arm["verdict"] == "target_not_reached":
+        bound = "" if r_N["ci95"][0] is None else f" (more than {r_N['ci95'][0]:.2f} times the samples)"
+        return f"does not reach the target{bound}"
+    if r_N["estimate"] is None and r_N["ci95"][0] is not None:
+        return f"needs more than {r_N['ci95'][0]:.2f} times the reference's samples"
+    if r_N["estimate"] is None:
+        return "cannot be compared"
+    return f"needs {interval(r_N)} times the reference's samples"
+
+
+def interval(value: Mapping[str, Any], digits: int = 2) -> str:
+    """An estimate with its 95% interval, a bound, or a hyphen.
+
+    >>> interval({"estimate": 0.654, "ci95": [0.57, 0.742]}), interval({"estimate": None, "ci95": [2.8, None]})
+    ('0.65 (0.57 to 0.74)', '> 2.80')
+    >>> interval({"estimate": None, "ci95": [None, None]}), interval({"estimate": 1.2, "ci95": [None, None]})
+    ('-', '1.20')
+    """
+    estimate, (low, high) = value["estimate"], value["ci95"]
+    if estimate is None:
+        if low is not None:
+            return f"> {low:,.{digits}f}"
+        return "-" if high is None else f"< {high:,.{digits}f}"
+    if low == high:
+        return f"{estimate:,.{digits}f}"
+    limits = [f"{limit:,.{digits}f}" if limit is not None else "?" for limit in (low, high)]
+    return f"{estimate:,.{digits}f} ({limits[0]} to {limits[1]})"
+
+
+def _by_name(report: Report) -> dict[str, Mapping[str, Any]]:
+    return {arm["arm"]: arm for arm in report["arms"]}
+
+
+def _batch(arm: Mapping[str, Any]) -> str:
+    return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})"
+
+
+def _same_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return (a["num_prompts"], a["group_size"]) == (b["num_prompts"], b["group_size"])
+
+
+def _listed(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def captions(report: Report) -> list[tuple[str, str]]:
+    """(title, caption) of each figure in the order they are drawn."""
+    target, slope = report["target"], report["gradient_slope"]["actor"]
+    falls = ""
+    if slope["slope"] is not None:
+        low, high = slope["train_batch_range"]
+        measured = {"estimate": slope["slope"], "ci95": slope["ci95"]}
+        falls = f" Slope of the actor from B = {low:,} to {high:,}: {interval(measured, 3)}."
+    return [
+        (
+            "Score over samples",
+            "Mean over seeds with pointwise 95% limits. Curves that lie on one another learn equally well per sample; "
+            f"dashed curves are controls with another learning-rate rule. Dotted: the target, {target['value']:g}.",
+        ),
+        (
+            "Samples and time to the target",
+            "Ratios to the reference with 95% intervals; arrows are lower bounds. Blue band: the margin that the 90% "
+            "interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference.",
+        ),
+        (
+            "The decision",
+            "Throughput gained against samples lost. Below the diagonal r_q exceeds r_N, and the batch reaches the "
+            "target sooner; labels are B, open markers controls.",
+        ),
+        (
+            "Gradient norm",
+            f"Root mean square before clipping, over policies up to {report['gradient_window_samples']:,.0f} samples. "
+            f"Noise alone falls as B^(-1/2); flat means signal.{falls}",
+        ),
+        (
+            "Cost of a sample",
+            "Milliseconds of generation and of training per sample: where larger batches stop paying.",
+        ),
+    ]
+
+
+def critical_rows(report: Report) -> list[dict[str, str]]:
+    """The rows of the table of critical batches."""
+    train, generation = report["critical_batch"]["train"], report["critical_batch"]["generation"]
+    fit, noise = train["fit"], report["noise_scale"]
+    beyond = train["first_not_aligned"]
+    rows = [
+        {
+            "question": "Largest batch whose curve is aligned",
+            "value": _count(train["largest_aligned"]),
+            "how": f"equivalence test, outward; first not aligned: {_count(beyond)}",
+        }
+    ]
+    if "residual" in fit:
+        p = fit["lack_of_fit_p"]
+        misfit = "" if p is None else f", lack of fit p = {p:.2g}"
+        value = interval({"estimate": fit["critical_batch"], "ci95": fit["ci95"]}, 0)
+        how = f"fit of N* = N0 (1 + B/B_c), residual {100 * fit['residual']:.1f}%{misfit}"
+        rows.append({"question": "B_c, where samples have doubled", "value": value, "how": how})
+        twenty = {"question": "Batch that needs 20% more samples", "how": "the same fit: B_c / 5 + 1.2 B_ref"}
+        rows.append(twenty | {"value": _count(train["twenty_percent_batch"])})
+    else:
+        rows.append({"question": "B_c, where samples have doubled", "value": "-", "how": fit["flag"]})
+    for name, found in (
+        ("measured at the reference's updates", noise),
+        ("from norms of two batches", noise["from_norms"]),
+    ):
+        how = f"tr(S) / |G|^2, {name}" + (f": {found['flag']}" if "flag" in found else "")
+        rows.append({"question": "Gradient noise scale", "value": interval(found, 0), "how": how})
+    for name, unit in (("samples", "responses"), ("tokens", "tokens")):
+        found = generation[name]
+        how = f"90% of the plateau of {unit} per second" + (f": {found['flag']}" if "flag" in found else "")
+        rows.append({"question": "Responses in flight that fill generation", "value": interval(found, 0), "how": how})
+    return rows
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

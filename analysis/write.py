@@ -1,0 +1,71 @@
+"""Writes a report's folder: report.json, tables, figures and one page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from analysis.figures import draw_all
+from analysis.load import Sweep
+from analysis.report import build_report
+from analysis.scales import Scales
+from analysis.study import Study
+from analysis.tables import build_tables
+from analysis.words import captions, critical_rows, headline, interval
+
+
+def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
+    """Analyse the sweep and write <sweep>/report. Returns report.json's content and the paths written."""
+    study = Study(sweep)
+    scales = Scales(study)
+    report = build_report(study, scales)
+    report["headline"] = headline(report)
+    tables = build_tables(report, study, scales)
+    folder = sweep.path / "report"
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.to_csv(folder / "tables" / f"{name}.csv", index=False)
+    figures = draw_all(report, tables, folder / "figures")
+    page, data = folder / "report.html", folder / "report.json"
+    page.write_text(render_page(report, figures))
+    data.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    return report, [page, data, folder / "tables", folder / "figures"]
+
+
+def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
+    """report.html: all styles and images are inside it, so it opens anywhere without a network."""
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    images = [
+        {"title": title, "caption": caption, "svg": base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()}
+        for path, (title, caption) in zip(figures, captions(report), strict=True)
+    ]
+    environment.globals |= {"number": number, "estimate": estimate}
+    clock = {arm["throughput"]["source"] for arm in report["arms"]} - {None}
+    named = {"timing": "timing pass, arms interleaved", "records": "records of the trials"}
+    page: str = environment.get_template("report.html.j2").render(
+        report=report,
+        arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
+        figures=images,
+        critical=critical_rows(report),
+        clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
+    )
+    return page
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with thousands separated, a hyphen for what is unknown."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def estimate(value: Mapping[str, Any], digits: int = 2) -> Any:
+    """An estimate with its interval in small print below it."""
+    from markupsafe import Markup, escape
+
+    text, _, limits = interval(value, digits).partition(" (")
+    return Markup(f"{escape(text)}<small>{escape(limits.rstrip(')'))}</small>") if limits else escape(text)
