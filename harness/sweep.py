@@ -15,9 +15,10 @@ from pathlib import Path
 from harness.config import ExecutionConfig
 from harness.errors import EnvironmentProblem, InputError
 from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool
-from harness.plan import Plan, PlannedTrial, check_extends
+from harness.plan import Plan, PlannedTrial
+from harness.plan_file import store_plan
 from harness.progress import Display, summary_table
-from harness.run_dir import disk_problem, exclusive, is_disk_problem, replacing
+from harness.run_dir import disk_problem, exclusive, is_disk_problem
 from harness.tables import console
 from harness.timing_pass import Round, keep_measurement, rounds_to_do
 from harness.trial_queue import DONE, TrialQueue, trial_dir
@@ -69,19 +70,6 @@ def run_sweep(
         if not is_disk_problem(error):
             raise
         raise disk_problem(error) from error
-
-
-def store_plan(plan: Plan, sweep_dir: Path) -> None:
-    """Write plan.json; InputError where that would orphan trials of the plan there that have records."""
-    path = sweep_dir / "plan.json"
-    if path.exists():
-        existing = Plan.from_json(path.read_text(encoding="utf-8"))
-        if existing == plan:
-            return
-        started = [t.trial_id for t in existing.trials if trial_dir(sweep_dir, t).metrics_path.exists()]
-        check_extends(existing, plan, started, str(sweep_dir))
-    with replacing(path) as file:
-        file.write(plan.to_json().encode())
 
 
 class _Sweep:

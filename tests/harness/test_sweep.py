@@ -16,8 +16,9 @@ from harness.config import ExecutionConfig
 from harness.errors import EnvironmentProblem, InputError
 from harness.jobs import Event
 from harness.plan import Plan
+from harness.plan_file import store_plan
 from harness.run_dir import RunDir, exclusive
-from harness.sweep import run_sweep, store_plan
+from harness.sweep import run_sweep
 from harness.tracking.jsonl import read_records
 from tests.harness.faults import FUNCTIONS, InlinePool, set_faults, small_plan, trial_folder, undisturbed, values
 
