@@ -193,7 +193,6 @@ class ExecutionConfig(Strict):
     share_prompt_up_to_tokens: Count = Field(
         1024, description="longest training row in which the responses of one prompt share its computation"
     )
-    compile: bool = Field(False, description="compile the training pass")
 
 
 class TimingConfig(Strict):
@@ -297,6 +296,8 @@ class TrialConfig(Sections):
             raise InputError(
                 f"batch.group_size: 1 leaves {self.algorithm.name} no group to compare with; needs at least 2"
             )
+        if self.execution.ranks > 1:
+            raise InputError(f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1")
         if self.budget_samples < train_batch:
             raise InputError(
                 f"budget_samples: {self.budget_samples} is below one rollout batch of {train_batch} responses "

@@ -220,6 +220,10 @@ TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samp
             "the nearest that do are 63 and 70 (num_prompts 7 or 14 at this group_size)",
         ),
         (
+            {"execution": {"ranks": 2}},
+            "execution.ranks: 2; the trainer torch is one process, needs 1",
+        ),
+        (
             {"algorithm": {"name": "grpo", "loss_average": "constant"}},
             "algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8",
         ),
