@@ -124,7 +124,9 @@ class TrialQueue:
     def _ended(self, work: _Work, display: Display) -> None:
         outcome = work.run.outcome()
         if outcome is None:
-            raise RuntimeError(f"{work.trial.trial_id}: the attempt ended without outcome.json")
+            reason = "the attempt ended without outcome.json"
+            self._failed(work, Failed(work.trial.trial_id, "error", reason, reason), display)
+            return
         del self._running[work.trial.trial_id]
         display.ended(work.trial.trial_id, outcome)
 
