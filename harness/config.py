@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from harness.algorithm.lr_rules import ClipNormRule, LrRule, WarmupRule, WeightDecayRule
 from harness.batching import BatchShape, Cadence, resolve_batch
 from harness.errors import InputError
 
@@ -33,6 +34,8 @@ Count = Annotated[int, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 # YAML and JSON know only lists; strictness still holds for what is in them.
 Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
+# JSON knows only text as a key.
+LrTable = Annotated[dict[Annotated[int, Field(ge=1, strict=False)], Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -135,24 +138,35 @@ AlgorithmConfig = GrpoConfig
 
 
 class OptimizerConfig(Strict):
-    """Adam and how its rate follows the batch. `lr`, `betas` and `eps` are the reference arm's."""
+    """Adam and how it follows the batch: numbers are the reference arm's, rules are functions of kappa = B/B_ref."""
 
     name: Literal["adam", "adamw"] = Field("adam", description="optimizer")
     lr: float = Field(gt=0, description="learning rate of the reference arm")
-    lr_rule: Literal["fixed", "sqrt", "linear", "adam_sde"] = Field(
-        "sqrt", description="how lr follows kappa = B/B_ref"
-    )
+    lr_rule: LrRule = Field("sqrt", description="how lr, and for adam_sde betas and eps too, follow kappa")
+    noise_scale: float | None = Field(None, gt=0, description="train batch where the rate of lr_rule surge peaks")
+    lr_table: LrTable | None = Field(None, description="rates of lr_rule table by train batch, {64: 2.0e-4}")
     betas: Betas = Field((0.9, 0.999), description="decay of the two moments")
     eps: float = Field(1e-8, ge=0, description="Adam's epsilon")
     weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    weight_decay_rule: WeightDecayRule = Field("fixed", description="how weight_decay follows kappa")
     clip_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm; unset: no clip")
+    clip_norm_rule: ClipNormRule = Field("fixed", description="how clip_norm follows kappa")
     warmup_samples: Count = Field(0, description="samples over which lr rises from 0")
+    warmup_rule: WarmupRule = Field("fixed", description="how warmup_samples follows kappa")
 
 
 class TrialOptimizerConfig(OptimizerConfig):
-    """The optimizer of one trial: `lr`, `betas` and `eps` are those applied, after the rule."""
+    """The optimizer of one trial: every number is the one applied, after its rule.
 
-    lr_ref: float = Field(gt=0, description="the rate the rule started from")
+    `<name>_ref` is the number the rule started from; only lr_ref is kept where the rule left it as it was.
+    """
+
+    lr_ref: float = Field(gt=0, description="learning rate before lr_rule")
+    betas_ref: Betas | None = Field(None, description="betas before lr_rule, where they differ")
+    eps_ref: float | None = Field(None, ge=0, description="eps before lr_rule, where it differs")
+    weight_decay_ref: float | None = Field(None, ge=0, description="weight_decay before its rule, where it differs")
+    clip_norm_ref: float | None = Field(None, gt=0, description="clip_norm before its rule, where it differs")
+    warmup_samples_ref: Count | None = Field(None, description="warmup_samples before its rule, where it differs")
 
 
 class SamplingConfig(Strict):

@@ -13,6 +13,8 @@ from pydantic_core import ErrorDetails
 
 _NEEDS = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
     "float_type": "a number",
     "string_type": "text",
     "bool_type": "true or false",
@@ -99,6 +101,9 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, li
             continue
         if isinstance(part, int):
             names += f"[{part}]"
+            continue
+        if part == "[key]":
+            names += ", the key"
             continue
         names, beside = f"{names}.{part}" if names else str(part), list(fields)
         info = fields.get(part)

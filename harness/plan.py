@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.algorithm.lr_rules import AdamSettings, scale_adam
 from harness.config import Sections, SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
 from harness.explain import closest, explain, variants
+from harness.optimizer import resolve_optimizer
 
 PLAN_FORMAT = 1
 # These carry their own part of an arm's name and their own axis.
@@ -243,8 +243,13 @@ def _leaves(settings: Sections) -> dict[str, Any]:
 
 
 def _varied_names(arms: Sequence[_Arm]) -> list[str]:
-    """Dotted names that some arm sets and in whose resolved value the arms differ."""
-    given = dict.fromkeys(name for arm in arms for name in arm.overrides if name not in _NAMED)
+    """Dotted names that some arm sets and in whose resolved value the arms differ. A table of rates shows in `lr`."""
+    given = dict.fromkeys(
+        name
+        for arm in arms
+        for name in arm.overrides
+        if name not in _NAMED and not name.startswith("optimizer.lr_table.")
+    )
     leaves = [_leaves(arm.settings) for arm in arms]
     return [name for name in given if len({json.dumps(leaf.get(name)) for leaf in leaves}) > 1]
 
@@ -320,10 +325,8 @@ def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -
 
 def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequence[str]) -> PlannedTrial:
     settings = arm.settings
-    given, kappa = settings.optimizer, settings.batch.train_batch / reference_batch
     try:
-        applied = scale_adam(given.lr_rule, AdamSettings(given.lr, given.betas, given.eps), kappa)
-        optimizer = given.model_dump() | applied._asdict() | {"lr_ref": given.lr}
+        optimizer = resolve_optimizer(settings.optimizer, settings.batch.train_batch, reference_batch)
         config = TrialConfig.model_validate(settings.model_dump() | {"optimizer": optimizer, "seed": seed})
     except ValidationError as error:
         raise InputError(f"arm {name}: {explain(error, TrialConfig)}") from None
