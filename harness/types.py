@@ -75,12 +75,26 @@ class TrainBatch:
 
 
 @dataclass(frozen=True)
+class SignedNorms:
+    """Squared gradient norms of the first `num_responses` responses of an optimizer step.
+
+    `plain` is that of their mean gradient; `signed` the same with the sign of its block on each response, so
+    that its expectation over the signs is the sum over blocks of the squared norms of their shares.
+    """
+
+    num_responses: int
+    plain: float
+    signed: float
+
+
+@dataclass(frozen=True)
 class UpdateStats:
     """What one optimizer step reports. Gradient norms are those before clipping."""
 
     optimizer_steps: int
     backward_passes: int
     metrics: Mapping[str, float]
+    signed_norms: SignedNorms | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
 from harness.training.packing import chosen_logprobs, pack_rows, response_logprobs, token_logits
 from harness.training.trainer import Diverged, Loss, TokenTensors
-from harness.types import TrainBatch, UpdateStats
+from harness.types import SignedNorms, TrainBatch, UpdateStats
 
 
 class TorchTrainer:
@@ -43,8 +43,9 @@ class TorchTrainer:
             fused=True,
         )
 
-    def step(self, batch: TrainBatch, loss: Loss, lr: float) -> UpdateStats:
+    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
         totals: dict[str, float] = {"loss/actor": 0.0, "policy/entropy": 0.0, "policy/logprob_gap_max": 0.0}
+        signed_norms = None
         passes = 0
         for part in split_batch(batch, self.micro):
             packed = pack_rows(part, self.longest_shared_row)
@@ -52,9 +53,12 @@ class TorchTrainer:
             current_N = chosen_logprobs(logits_NV, part.token_ids_N)
             tokens = _tensors(part, current_N)
             token_loss = loss(tokens)
-            weights_N = torch.from_numpy(part.loss_weights_N).to(current_N)
-            part_loss = (token_loss.loss_N * weights_N).sum()
-            part_loss.backward()
+            weighted_N = token_loss.loss_N * torch.from_numpy(part.loss_weights_N).to(current_N)
+            part_loss = weighted_N.sum()
+            if signs_S is not None and passes == 0:
+                signed_norms = self._signed_norms(weighted_N, part.lengths_S, signs_S, batch.num_responses)
+            else:
+                part_loss.backward()
             passes += 1
             share = len(part.token_ids_N) / len(batch.token_ids_N)
             gap = (current_N.detach() - tokens.behaviour_N).abs().max()
@@ -64,7 +68,24 @@ class TorchTrainer:
             for name, value_N in token_loss.diagnostics.items():
                 totals[name] = totals.get(name, 0.0) + share * value_N.mean().item()
         totals["grad/actor_norm"] = self._apply(totals["loss/actor"], lr)
-        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=totals)
+        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=totals, signed_norms=signed_norms)
+
+    def _signed_norms(
+        self, weighted_N: torch.Tensor, lengths_S: np.ndarray, signs_S: np.ndarray, num_responses: int
+    ) -> SignedNorms:
+        """Measure the micro-batch's signed and plain gradient; leaves the plain one accumulated."""
+        signs_N = torch.from_numpy(np.repeat(signs_S[: len(lengths_S)], lengths_S)).to(weighted_N)
+        # The weights have the denominators of the whole step: this makes the gradient a mean over these responses.
+        scale = num_responses / len(lengths_S)
+        (weighted_N * signs_N).sum().backward(retain_graph=True)
+        signed = (scale * self._norm()) ** 2
+        self.optimizer.zero_grad()
+        weighted_N.sum().backward()
+        return SignedNorms(len(lengths_S), plain=(scale * self._norm()) ** 2, signed=signed)
+
+    def _norm(self) -> float:
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients).item()
 
     def _apply(self, loss: float, lr: float) -> float:
         """Clip and step on the accumulated gradient; returns its norm before clipping."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from harness.types import TrainBatch, UpdateStats
@@ -46,8 +47,12 @@ class Loss(Protocol):
 class Trainer(Protocol):
     """Owns weights and optimizer; knows no algorithm."""
 
-    def step(self, batch: TrainBatch, loss: Loss, lr: float) -> UpdateStats:
-        """One optimizer step on the whole batch. Raises Diverged, with the weights untouched, when it is not finite."""
+    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
+        """One optimizer step on the whole batch. Raises Diverged, with the weights untouched, when it is not finite.
+
+        With signs_S (1 or -1 for each response) it also measures SignedNorms on its first micro-batch, at the
+        price of one more backward pass of that size; the step itself does not change.
+        """
 
     def logprobs(self, batch: TrainBatch) -> list[Any]:
         """Log-probability of each response's tokens under the current weights, arrays [T]."""
