@@ -15,7 +15,7 @@ from harness.errors import HarnessError, InputError
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
 from harness.plan_file import check_plan, read_plan, store_plan
 from harness.sweep_file import check_model, load_sweep
-from harness.tables import batch_in_words, console, plan_notes, plan_table, status_table
+from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table, status_table
 from harness.tasks import make_task
 
 REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
@@ -86,6 +86,8 @@ def _plan(args: argparse.Namespace) -> int:
     out = console()
     out.print(plan.question, markup=False)
     out.print(plan_table(plan, selected, rates))
+    if settings := settings_table(selected):
+        out.print(settings)
     for note in plan_notes(plan, selected, rates, source):
         out.print(note, markup=False)
     out.print(f"wrote {sweep_dir / 'plan.json'}", markup=False)

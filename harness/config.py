@@ -277,7 +277,8 @@ class SweepConfig(Sections):
 class TrialConfig(Sections):
     """One trial: an arm with a seed, everything resolved. Construction checks that it can run."""
 
-    optimizer: TrialOptimizerConfig = Field(description="optimizer after the learning-rate rule")
+    optimizer: TrialOptimizerConfig = Field(description="optimizer after its rules; of the actor where there are two")
+    critic_optimizer: TrialOptimizerConfig | None = Field(None, description="optimizer of the critic after its rules")
     seed: Count = Field(description="seed of the trial's sampling")
 
     @property

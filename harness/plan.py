@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from harness.config import Sections, SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
 from harness.explain import closest, explain, variants
-from harness.optimizer import resolve_optimizer
+from harness.optimizer import resolve_critic, resolve_optimizer
 
 PLAN_FORMAT = 1
 # These carry their own part of an arm's name and their own axis.
@@ -278,9 +278,12 @@ def _name_part(name: str, value: Any) -> str:
     ('lr3e-4', 'small', 'model_seed1')
     >>> _name_part("optimizer.betas", [0.9, 0.95]), _name_part("algorithm.loss_average", "token")
     ('betas0.9_0.95', 'loss_average_token')
+    >>> _name_part("algorithm.critic.lr_rule", "fixed")
+    'critic_lr_rule_fixed'
     """
     section, _, last = name.rpartition(".")
     label = {"name": "", "seed": f"{section.replace('.', '_')}_seed"}.get(last, last)
+    label = f"critic_{label}" if section.endswith(".critic") else label
     words = [
         _short_number(v) if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])
     ]
@@ -326,8 +329,14 @@ def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -
 def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequence[str]) -> PlannedTrial:
     settings = arm.settings
     try:
-        optimizer = resolve_optimizer(settings.optimizer, settings.batch.train_batch, reference_batch)
-        config = TrialConfig.model_validate(settings.model_dump() | {"optimizer": optimizer, "seed": seed})
+        batches = settings.batch.train_batch, reference_batch
+        critic = getattr(settings.algorithm, "critic", None)
+        resolved = {
+            "optimizer": resolve_optimizer(settings.optimizer, *batches),
+            "critic_optimizer": resolve_critic(settings.optimizer, critic, *batches),
+            "seed": seed,
+        }
+        config = TrialConfig.model_validate(settings.model_dump() | resolved)
     except ValidationError as error:
         raise InputError(f"arm {name}: {explain(error, TrialConfig)}") from None
     except InputError as error:
@@ -340,6 +349,8 @@ def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequen
         "lr": config.optimizer.lr,
         "lr_rule": config.optimizer.lr_rule,
     }
+    if config.critic_optimizer is not None:
+        axes |= {"critic_lr": config.critic_optimizer.lr, "critic_lr_rule": config.critic_optimizer.lr_rule}
     leaves = _leaves(settings)
     axes |= {"lr_ref" if key == "optimizer.lr" else key: leaves.get(key) for key in varied if key != "algorithm.name"}
     return PlannedTrial(f"{name}-s{seed}-{_digest(config)}", name, seed, axes, config)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from harness.batching import BatchShape
 from harness.costs import Rates, cost_core_s
+from harness.optimizer import SCALED
 from harness.plan import Plan, PlannedTrial
 from harness.run_dir import RunDir
 from harness.tracking.jsonl import read_records
@@ -48,6 +50,40 @@ def plan_table(plan: Plan, selected: Sequence[PlannedTrial], rates: Rates) -> Ta
             "unknown" if cost is None else f"{cost:,.0f}",
         )
     return table
+
+
+def settings_table(selected: Sequence[PlannedTrial]) -> Table | None:
+    """The rate of the critic, and whatever else a rule changed, one row an arm; None when there is nothing to show."""
+    arms = {trial.arm: trial.config for trial in selected}
+    columns: dict[str, list[str]] = {}
+    for prefix, optimizers in (
+        ("", [config.optimizer for config in arms.values()]),
+        ("critic ", [config.critic_optimizer for config in arms.values()]),
+    ):
+        there = [optimizer for optimizer in optimizers if optimizer is not None]
+        changed = [name for name in SCALED if any(getattr(o, f"{name}_ref") is not None for o in there)]
+        for name in ["lr", *changed] if prefix and there else changed:
+            columns[prefix + name] = ["-" if o is None else _setting(getattr(o, name)) for o in optimizers]
+    if not columns:
+        return None
+    table = Table(box=None, pad_edge=False)
+    table.add_column("after the rules", no_wrap=True)
+    for title in columns:
+        table.add_column(title, justify="right")
+    for row in zip(arms, *columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _setting(value: Any) -> str:
+    """A number or a pair of numbers in a cell.
+
+    >>> _setting((0.6, 0.996)), _setting(5e-9), _setting(2560), _setting(None)
+    ('0.6, 0.996', '5e-09', '2,560', 'none')
+    """
+    if isinstance(value, tuple):
+        return ", ".join(f"{number:.6g}" for number in value)
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def plan_notes(plan: Plan, selected: Sequence[PlannedTrial], rates: Rates, source: str) -> list[str]:

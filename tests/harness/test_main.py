@@ -81,6 +81,20 @@ def test_plan_prints_the_table_and_writes_the_plan(
     assert len(plan.trials) == 6 and plan.reference_arm == "P8-G8-sqrt"
 
 
+def test_plan_prints_what_the_rules_changed(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ["lr_rule=adam_sde_power", "clip_norm=1.0", "clip_norm_rule=inverse_sqrt", "warmup_samples=640"]
+    settings = [word for rule in rules for word in ("--set", f"optimizer.{rule}")]
+    assert run("plan", sweep_file, "--results", tmp_path / "r", "--only", "P32-G8-adam_sde_power", *settings) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # kappa 4: .9^4 = .6561, .999^4 = .996006, 1e-8/2, 1/2; warm-up stays, so it has no column
+    assert ["after", "the", "rules", "betas", "eps", "clip_norm"] in lines
+    assert ["P32-G8-adam_sde_power", "0.6561,", "0.996006", "5e-09", "0.5"] in lines
+    assert run("plan", sweep_file, "--results", tmp_path / "s") == 0
+    assert "after the rules" not in capsys.readouterr().out
+
+
 def test_the_plan_on_disk_is_whole_even_if_only_a_part_is_chosen(
     sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
