@@ -7,7 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.console import print_report
 from analysis.errors import InputError
+from analysis.load import load_sweep
+from analysis.write import write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,11 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(path: Path, target: float | None) -> int:
-    # The command line answers --help and wrong arguments before these libraries load.
-    from analysis.console import print_report
-    from analysis.load import load_sweep
-    from analysis.write import write_report
-
     report, paths = write_report(load_sweep(path, target))
     print_report(report, paths)
     return 0

@@ -31,7 +31,7 @@ def _reference(study: Study) -> list[str]:
 
 def _replicates(study: Study) -> list[str]:
     counts = {arm: len(curves) for arm, curves in study.groups.items()}
-    if study.spread().df == 0 and any(counts.values()):
+    if study.spread.df == 0 and any(counts.values()):
         return ["There is one seed per arm: estimates have no intervals, and no verdict is possible."]
     few = [arm for arm, count in counts.items() if 0 < count < max(counts.values())]
     return [f"Fewer seeds than the other arms have: {', '.join(few)}."] if few else []

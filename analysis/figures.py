@@ -58,13 +58,14 @@ def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
 
 
 def curves(axes: Axes, report: Report, tables: Tables) -> None:
-    """J(N) by arm with pointwise 95% bands; the colour is the batch, dashes are the controls."""
-    arms, rows = tables["arms"].sort_values("train_batch"), tables["curves"]
-    colour = _batch_colours(arms["train_batch"])
+    """J(N) by arm with the range over seeds; the colour is the batch, dashes are the controls."""
+    along = _along(tables["arms"])
+    arms, rows = tables["arms"].sort_values([along, "is_control"]), tables["curves"]
+    colour = _colours(arms[along])
     handles = []
     for arm in _rows(arms):
         own = rows[rows["arm"] == arm.arm]
-        style: dict[str, Any] = {"color": colour(arm.train_batch), "linestyle": _line_style(arms, arm)}
+        style: dict[str, Any] = {"color": colour(getattr(arm, along)), "linestyle": _line_style(arms, arm)}
         if arm.arm == report["reference_arm"]:
             style["linewidth"] = 2.2
         axes.plot(own["samples_trained"], own["mean"], **style)
@@ -72,12 +73,12 @@ def curves(axes: Axes, report: Report, tables: Tables) -> None:
         handles.append(Line2D([], [], label=_label(arms, arm, report["reference_arm"]), **style))
     target = report["target"]["value"]
     axes.axhline(target, color=GREY, linewidth=0.8, linestyle=":")
-    axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                  fontsize=6.5, color=GREY, xytext=(0, 1), textcoords="offset points")  # fmt: skip
+    place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 1), "textcoords": "offset points"}
+    axes.annotate(f"target {target:g}", (0.02, target), va="bottom", fontsize=6.5, color=GREY, **place)
     axes.set(xlabel="samples trained N", ylabel=f"J(N), {report['target']['metric']}")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n / 1000:g}k" if n else "0"))
     axes.margins(x=0)
-    axes.legend(handles=handles, title="batch B", title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
+    _legend_beside(axes, handles, along)
 
 
 def penalty(axes: Axes, report: Report, tables: Tables) -> None:
@@ -98,29 +99,30 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     if arms["is_control"].any():
         handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", mfc="white", label="other lr rule"))
     axes.legend(handles=handles, loc="best")
-    _batch_axis(axes, arms["train_batch"])
+    _setting_axis(axes, arms)
     _ratio_axis(axes.yaxis)
     axes.set(ylabel="ratio to the reference")
 
 
 def gradients(axes: Axes, report: Report, tables: Tables) -> None:
     """Gradient norms against B beside the line B^(-1/2) through the reference."""
-    rows = tables["gradients"]
-    axes.set(ylabel="gradient norm (rms)")
-    _batch_axis(axes, rows["train_batch"])
-    axes.set_yscale("log")
+    along = _along(tables["arms"])
+    rows = tables["gradients"].sort_values(along)
+    axes.set(ylabel="gradient norm (rms)", yscale="log")
+    _setting_axis(axes, tables["arms"])
     drawn = rows.dropna(subset=["actor"])
     if drawn.empty:
         axes.annotate("no gradient norms recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
-    axes.plot(drawn["train_batch"], drawn["actor_half_power"], color=GREY, linestyle="--", lw=0.8, label="$B^{-1/2}$")
+    if along == "train_batch":
+        axes.plot(drawn[along], drawn["actor_half_power"], color=GREY, linestyle="--", lw=0.8, label="$B^{-1/2}$")
     for network, colour, marker in (("actor", BLUE, "o"), ("critic", ORANGE, "s")):
         for control, face in ((False, colour), (True, "white")):
             own = rows[rows["is_control"] == control].dropna(subset=[network])
             if len(own):
                 label = f"{network}, other lr rule" if control else network
                 line = "" if control else "-"
-                axes.plot(own["train_batch"], own[network], color=colour, marker=marker, mfc=face, ls=line, label=label)
+                axes.plot(own[along], own[network], color=colour, marker=marker, mfc=face, ls=line, label=label)
     slope = report["gradient_slope"]["actor"]
     if slope["slope"] is not None:
         low, high = slope["train_batch_range"]
@@ -132,9 +134,9 @@ def gradients(axes: Axes, report: Report, tables: Tables) -> None:
 
 def throughput(axes: Axes, report: Report, tables: Tables) -> None:
     """Seconds per sample of generation and training against B."""
-    rows = tables["throughput"]
-    rows = rows[rows["used"].astype(bool)].drop_duplicates("train_batch").sort_values("train_batch")
-    _batch_axis(axes, tables["arms"]["train_batch"])
+    rows, along = tables["throughput"], _along(tables["arms"])
+    rows = rows[rows["used"].astype(bool)].drop_duplicates(along).sort_values(along)
+    _setting_axis(axes, tables["arms"])
     axes.set(ylabel="milliseconds per sample")
     if rows.empty:
         axes.annotate("no seconds recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
@@ -143,7 +145,7 @@ def throughput(axes: Axes, report: Report, tables: Tables) -> None:
         ("generate_s_per_sample", BLUE, "o", "generation"),
         ("train_s_per_sample", ORANGE, "s", "training"),
     ):
-        axes.plot(rows["train_batch"], 1000 * rows[name], color=colour, marker=marker, label=label)
+        axes.plot(rows[along], 1000 * rows[name], color=colour, marker=marker, label=label)
     axes.set_yscale("log")
     _number_axis(axes.yaxis)
     axes.legend(loc="best")
@@ -160,10 +162,12 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
     if drawn.empty:
         axes.annotate("no arm has both $r_q$ and $r_N$", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
-    colour = _batch_colours(arms["train_batch"])
-    for arm in _rows(drawn):
-        face = "white" if arm.is_control else colour(arm.train_batch)
-        style: dict[str, Any] = {"color": colour(arm.train_batch), "elinewidth": 0.8, "mfc": face, "capsize": 1.5}
+    along = _along(arms)
+    colour, handles = _colours(arms[along]), []
+    for arm in _rows(drawn.sort_values([along, "is_control"])):
+        own = colour(getattr(arm, along))
+        face = "white" if arm.is_control else own
+        style: dict[str, Any] = {"color": own, "elinewidth": 0.8, "mfc": face, "capsize": 1.5}
         style["xerr"] = _lengths(arm.r_q, arm.r_q_low, arm.r_q_high)
         height = arm.r_N_low if np.isnan(arm.r_N) else arm.r_N
         if np.isnan(arm.r_N):
@@ -171,9 +175,9 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
         else:
             limits = _lengths(height, arm.r_N_low, arm.r_N_high)
             axes.errorbar(arm.r_q, height, yerr=limits, marker="o", **style)
-        side = {"xytext": (-5, 3), "ha": "right"} if arm.is_control else {"xytext": (4, 2)}
         label = _label(arms, arm, report["reference_arm"])
-        axes.annotate(label, (arm.r_q, height), textcoords="offset points", fontsize=6.5, **side)
+        handles.append(Line2D([], [], label=label, marker="o", linestyle="", color=own, mfc=face))
+    _legend_beside(axes, handles, along)
     axes.margins(0.15)
     ends = np.array([min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])])
     window = axes.get_xlim(), axes.get_ylim()
@@ -186,9 +190,10 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
 
 def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, marker: str, shift: float) -> None:
     """Estimates with intervals; open markers are controls, arrows are lower bounds."""
+    along = _along(arms)
     for arm in _rows(arms):
         value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
-        x = arm.train_batch * shift * (1.2 if arm.is_control else 1)
+        x = getattr(arm, along) * shift * (1.2 if arm.is_control else 1)
         style: dict[str, Any] = {"color": colour, "elinewidth": 0.8, "capsize": 1.5}
         if not np.isnan(value):
             face = "white" if arm.is_control else colour
@@ -202,20 +207,29 @@ def _lengths(value: float, low: float, high: float) -> list[list[float]] | None:
     return [[value - low], [high - value]] if low < high else None
 
 
+def _along(arms: pd.DataFrame) -> str:
+    """What the arms are compared along: the batch, or the learning rate where all have one batch."""
+    return "lr" if arms["train_batch"].nunique() == 1 and arms["lr"].nunique() > 1 else "train_batch"
+
+
 def _label(arms: pd.DataFrame, arm: Any, reference: str) -> str:
-    """The batch, and what else tells the arm from the others of that batch."""
-    twins = arms[(arms["train_batch"] == arm.train_batch) & (arms["lr_rule"] == arm.lr_rule)]
-    label = f"{arm.train_batch:,}"
+    """The batch (or the rate), and what else tells the arm from the others."""
+    along = _along(arms)
+    twins = arms[(arms[along] == getattr(arm, along)) & (arms["lr_rule"] == arm.lr_rule)]
+    label = _short(arm.lr) if along == "lr" else f"{arm.train_batch:,}"
     if len(twins) > 1:
-        label += f" lr {arm.lr:.1e}" if twins["group_size"].nunique() == 1 else f" = {arm.num_prompts}x{arm.group_size}"
+        label += (
+            f" = {arm.num_prompts}x{arm.group_size}" if twins["group_size"].nunique() > 1 else f" lr {_short(arm.lr)}"
+        )
     if arm.is_control:
         label += f" {arm.lr_rule}"
     return label + (" (ref.)" if arm.arm == reference else "")
 
 
 def _line_style(arms: pd.DataFrame, arm: Any) -> str:
-    """Solid for the reference's rule, dashed for controls; arms of one batch and rule differ among themselves."""
-    twins = list(arms.loc[(arms["train_batch"] == arm.train_batch) & (arms["is_control"] == arm.is_control), "arm"])
+    """Solid for the reference's rule, dashed for controls; arms of one colour differ among themselves."""
+    along = _along(arms)
+    twins = list(arms.loc[(arms[along] == getattr(arm, along)) & (arms["is_control"] == arm.is_control), "arm"])
     styles = ("--", ":", "-.", "-") if arm.is_control else ("-", "-.", ":", "--")
     return styles[twins.index(arm.arm) % len(styles)]
 
@@ -224,21 +238,33 @@ def _rows(table: pd.DataFrame) -> list[Any]:
     return list(table.itertuples())
 
 
-def _batch_colours(batches: pd.Series) -> Callable[[float], Any]:
-    """A sequential scale over log B, dark for the largest batch; its pale end is left out."""
+def _colours(values: pd.Series) -> Callable[[float], Any]:
+    """A sequential scale over the logarithm, dark for the largest; its pale end is left out."""
     scale = mpl.colormaps["viridis_r"]
-    norm = LogNorm(batches.min(), max(batches.max(), batches.min() * 2))
-    return lambda batch: scale(0.12 + 0.88 * float(norm(batch)))
+    norm = LogNorm(values.min(), max(values.max(), values.min() * 2))
+    return lambda value: scale(0.12 + 0.88 * float(norm(value)))
 
 
-def _batch_axis(axes: Axes, batches: pd.Series) -> None:
-    """A log axis with ticks at the batches that were run, as many as fit."""
-    found = np.unique(batches)
+def _short(value: float) -> str:
+    """`1.5e-4` for a small number, `1024` for a large one."""
+    return f"{value:g}" if value >= 0.01 else np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
+
+
+def _legend_beside(axes: Axes, handles: list[Line2D], along: str) -> None:
+    title = "batch B" if along == "train_batch" else "learning rate"
+    axes.legend(handles=handles, title=title, title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _setting_axis(axes: Axes, arms: pd.DataFrame) -> None:
+    """A log axis with ticks at the batches (or rates) that were run, as many as fit."""
+    along = _along(arms)
+    found = np.unique(arms[along])
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(found[:: -(-len(found) // 8)].tolist()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda batch, _: f"{batch:g}"))
-    axes.set(xlabel="train batch B (responses)", xlim=(found[0] / 1.3, found[-1] * 1.3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    label = "train batch B (responses)" if along == "train_batch" else "learning rate"
+    axes.set(xlabel=label, xlim=(found[0] / 1.3, found[-1] * 1.3))
 
 
 def _ratio_axis(axis: Any) -> None:

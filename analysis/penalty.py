@@ -2,20 +2,20 @@
 
 Everything lives on the log scale, where a ratio is a difference and the spread over seeds is about the same for
 every arm. Design, fixed beforehand: seeds are not paired across arms (trajectories that share a seed part after an
-update, and pairing would cost degrees of freedom); the spread is pooled over the arms of which every seed has an N*;
-intervals are Student's t. A seed that did not reach the target enters through the likelihood of lying beyond its last
-samples, and the interval becomes one-sided: its finite limit is the one that the two-sided interval would have.
+update, and pairing would cost degrees of freedom); the spread is pooled over the arms; intervals are Student's t. A
+seed that did not reach the target enters through the likelihood of lying beyond its last samples, and the interval
+becomes one-sided: its finite limit is the one that the two-sided interval would have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 from scipy.stats import t as student
 
@@ -99,17 +99,44 @@ class LogSample:
         return len(self.values) > 0 and len(self.bounds) == 0
 
 
-def pooled_spread(samples: Iterable[LogSample]) -> Spread:
-    """Spread over seeds pooled over the complete arms: s^2 = sum_a sum_i (x_ai - mean_a)^2 / sum_a (n_a - 1).
+def pooled_spread(samples: Sequence[LogSample]) -> Spread:
+    """Spread over seeds pooled over the arms: s^2 = sum_a sum_i (x_ai - mean_a)^2 / sum_a (n_a - 1).
+
+    An arm of which some seeds are censored counts too, by restricted likelihood: were it left out, the arms that happen
+    to keep all seeds within the budget would show too small a spread. It adds one degree of freedom less than it has
+    values.
 
     >>> arms = [[1.0, 3.0], [2.0, 2.0, 5.0], [9.0]]  # squares 2 + 6 + 0, df 1 + 2 + 0
     >>> pooled_spread([LogSample(np.array(values)) for values in arms])
     Spread(sd=1.632993161855452, df=3)
     """
-    complete = [sample.values for sample in samples if sample.complete]
-    df = sum(len(values) - 1 for values in complete)
-    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in complete)
-    return Spread(math.sqrt(squares / df) if df else 0.0, df)
+    used = [sample for sample in samples if len(sample.values)]
+    df = sum(len(sample.values) - 1 for sample in used)
+    squares = sum(float(((sample.values - sample.values.mean()) ** 2).sum()) for sample in used)
+    censored = [sample for sample in used if len(sample.bounds) and len(sample.values) > 1]
+    if df == 0 or squares == 0 or not censored:
+        return Spread(math.sqrt(squares / df) if df else 0.0, df)
+
+    def loss(log_sd: float) -> float:
+        sd = math.exp(log_sd)
+        beyond = sum(_log_beyond(sample, sd) for sample in censored)
+        return df * log_sd + squares / (2 * sd**2) - beyond
+
+    middle = math.log(squares / df) / 2
+    found = minimize_scalar(loss, bounds=(middle - 1, middle + 2), method="bounded")
+    return Spread(math.exp(found.x), df)
+
+
+# For integrals over N(0, 1).
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+
+
+def _log_beyond(sample: LogSample, sd: float) -> float:
+    """log E[prod_bounds Phi((mu - L) / sd)] over mu ~ N(mean of the n values, sd^2 / n)."""
+    mu = sample.values.mean() + sd / math.sqrt(len(sample.values)) * _NODES
+    log_probability = log_ndtr((mu[:, None] - sample.bounds) / sd).sum(axis=1)
+    highest = float(log_probability.max())
+    return highest + math.log(float(_WEIGHTS @ np.exp(log_probability - highest)) / math.sqrt(2 * math.pi))
 
 
 def log_mean(sample: LogSample, spread: Spread, level: float = 0.95) -> Interval:

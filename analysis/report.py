@@ -121,7 +121,7 @@ def _why_missing(study: Study, arm: str) -> str:
         return f"{len(own.bounds)} of {own.size} seeds do not reach the target: a bound"
     if not reference.complete:
         return "not every seed of the reference reaches the target"
-    return "one seed an arm: no interval" if study.spread().df == 0 else ""
+    return "one seed an arm: no interval" if study.spread.df == 0 else ""
 
 
 def _why_no_r_T(study: Study, arm: str) -> str:
@@ -215,11 +215,11 @@ def _plateau(plateau: Plateau | None) -> dict[str, Any]:
 
 
 def _method(study: Study) -> dict[str, Any]:
-    spread = study.spread()
+    spread = study.spread
     return {
         "samples_to_target": "isotonic regression of the scores over the evaluations, monotone cubic interpolation",
         "hold_frac": HOLD,
-        "intervals": "Student's t on the log scale, spread over seeds pooled over the arms without censored seeds",
+        "intervals": "Student's t on the log scale, spread over seeds pooled over the arms",
         "seeds_paired": False,
         "spread_sd_log": spread.sd if spread.df else None,
         "spread_df": spread.df,

@@ -117,7 +117,7 @@ class Scales:
         batches = np.array([self.train_batch[arm] for arm in arms], dtype=float)
         means = np.array([samples[arm].values.mean() for arm in arms])
         sizes = np.array([samples[arm].size for arm in arms], dtype=float)
-        return fit_hyperbola(batches, means, sizes, self.study.spread(), power)
+        return fit_hyperbola(batches, means, sizes, self.study.spread, power)
 
     def generation_plateau(self, column: str) -> tuple[Plateau | None, str | None]:
         """(plateau of a rate of the generate phase over what is in flight, the clock it was read from).

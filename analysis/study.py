@@ -105,20 +105,26 @@ class Study:
             found[arm] = LogSample(np.log(np.array(values)), np.log(np.array(bounds)))
         return found
 
-    def spread(self, variant: str = "interpolated") -> Spread:
-        """Spread of log N* over seeds, pooled over the arms without censored seeds."""
-        return pooled_spread(self.samples[variant].values())
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Spread of log N* over seeds, pooled over the arms, for each variant."""
+        return {variant: pooled_spread(list(arms.values())) for variant, arms in self.samples.items()}
+
+    @property
+    def spread(self) -> Spread:
+        """The spread of the interpolated N*."""
+        return self.spreads["interpolated"]
 
     def samples_to_target(self, arm: str) -> Interval:
         """N* of an arm: geometric mean over seeds with its 95% interval, samples."""
-        return log_mean(self.samples["interpolated"][arm], self.spread()).map(math.exp)
+        return log_mean(self.samples["interpolated"][arm], self.spread).map(math.exp)
 
     def r_N(self, arm: str, level: float = 0.95) -> Interval:
         """N*(arm) / N*(reference)."""
         if arm == self.reference:
             return Interval(1.0, 1.0, 1.0) if self.reference_complete else Interval()
         samples = self.samples["interpolated"]
-        return log_ratio(samples[arm], samples[self.reference], self.spread(), level).map(math.exp)
+        return log_ratio(samples[arm], samples[self.reference], self.spread, level).map(math.exp)
 
     @property
     def reference_complete(self) -> bool:
@@ -145,7 +151,7 @@ class Study:
         if divisor is None:
             return Interval()
         samples = self.samples[variant]
-        return log_ratio(samples[arm], samples[other], self.spread(variant), divisor=divisor).map(math.exp)
+        return log_ratio(samples[arm], samples[other], self.spreads[variant], divisor=divisor).map(math.exp)
 
     def time_to_target_s(self, arm: str) -> float | None:
         """T: N* rounded up to an update boundary, over q; seconds."""

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
-from analysis.curves import common_grid, mean_and_sd
+from analysis.curves import common_grid
 from analysis.scales import Scales
 from analysis.study import Study
 
@@ -69,17 +68,14 @@ def _seeds(report: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _curves(study: Study) -> pd.DataFrame:
-    """Mean score of each arm over seeds at its own evaluations, with pointwise 95% limits of the mean."""
+    """Score of each arm at its own evaluations: mean, lowest and highest over seeds."""
     rows = []
     for arm, curves in study.groups.items():
-        if not curves:
-            continue
-        grid_M = common_grid([curves])
-        mean_M, sd_M = mean_and_sd(curves, grid_M)
-        n = len(curves)
-        half_M = student.ppf(0.975, n - 1) * sd_M / math.sqrt(n) if n > 1 else np.full(len(grid_M), np.nan)
-        columns = {"samples_trained": grid_M, "mean": mean_M, "low": mean_M - half_M, "high": mean_M + half_M}
-        rows.append(pd.DataFrame({"arm": arm, "num_seeds": n, **columns}))
+        if curves:
+            grid_M = common_grid([curves])
+            scores_SM = np.stack([curve.at(grid_M) for curve in curves])
+            columns = {"mean": scores_SM.mean(0), "low": scores_SM.min(0), "high": scores_SM.max(0)}
+            rows.append(pd.DataFrame({"arm": arm, "num_seeds": len(curves), "samples_trained": grid_M, **columns}))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -100,7 +96,7 @@ def _gradients(report: Mapping[str, Any]) -> pd.DataFrame:
     rows = []
     for arm in report["arms"]:
         falling = math.sqrt(reference["train_batch"] / arm["train_batch"])
-        row = {"arm": arm["arm"], "train_batch": arm["train_batch"]}
+        row = {"arm": arm["arm"], "train_batch": arm["train_batch"], "lr": arm["lr"]}
         row["is_control"] = arm["lr_rule"] != reference["lr_rule"]
         for network, norm in arm["grad_norm"].items():
             at_reference = reference["grad_norm"][network]
@@ -116,7 +112,7 @@ def _throughput(report: Mapping[str, Any]) -> pd.DataFrame:
         own = dict(arm["throughput"])
         beside, source = own.pop("beside"), own.pop("source")
         own.pop("flag", None)
-        identity = {"arm": arm["arm"], "train_batch": arm["train_batch"]}
+        identity = {"arm": arm["arm"], "train_batch": arm["train_batch"], "lr": arm["lr"]}
         if source:
             rows.append({**identity, "clock": source, "used": True, **own, "r_q": arm["r_q"]})
         rows += [
@@ -124,7 +120,7 @@ def _throughput(report: Mapping[str, Any]) -> pd.DataFrame:
             for clock, found in beside.items()
         ]
     names = ["samples_per_s", "tokens_per_s", "generate_s_per_sample", "train_s_per_sample", "r_q"]
-    return pd.DataFrame(rows, columns=["arm", "train_batch", "clock", "used", *names])
+    return pd.DataFrame(rows, columns=["arm", "train_batch", "lr", "clock", "used", *names])
 
 
 def _reference(report: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -51,9 +51,8 @@ class Clock:
             return EXACT if arm == other else mean_of(differences) if len(differences) else None
         if a.empty or b.empty:
             return None
-        spread = pooled_spread(
-            LogSample(np.log(rows["samples_per_s"].to_numpy())) for _, rows in self.rates.groupby(level="arm")
-        )
+        groups = self.rates.groupby(level="arm")["samples_per_s"]
+        spread = pooled_spread([LogSample(np.log(rates.to_numpy())) for _, rates in groups])
         variance = spread.sd**2 * (1 / len(a) + 1 / len(b))
         return EXACT if arm == other else Mean(float(a.mean() - b.mean()), variance, spread.df)
 

@@ -20,33 +20,38 @@ def _fastest(report: Report) -> str:
     reference = arms[report["reference_arm"]]
     goal = f"{target['value']:g} in {target['metric']}"
     if advice["arm"] is None:
-        return f"Which batch reaches {goal} first cannot be said: {advice['reason']}."
+        return f"What reaches {goal} first cannot be said: {advice['reason']}."
     best = arms[advice["arm"]]
     if best is reference:
-        text = f"No batch is shown to reach {goal} sooner than the reference, {_batch(reference)}"
+        text = f"Nothing is shown to reach {goal} sooner than the reference, {_subject(report, reference)}"
     else:
         within = interval(best["r_T"]).replace("(", "(95% interval ")
-        text = (
-            f"A{_batch(best)[1:]} reaches {goal} first: in {within} of the time of the reference, {_batch(reference)}"
-        )
-    ties = [_batch(arms[name]) for name in advice["ties"]]
+        subject = _subject(report, best)
+        text = f"{subject[0].upper()}{subject[1:]} reaches {goal} first: in {within} of the time of the reference, "
+        text += _subject(report, reference)
+    ties = [_short(report, arms[name]) for name in advice["ties"]]
     return text + (f"; not told apart from it: {_listed(ties)}." if ties else ".")
 
 
 def _alignment(report: Report) -> str:
-    train, arms = report["critical_batch"]["train"], _by_name(report)
-    reference = arms[report["reference_arm"]]
+    """The aligned range along the reference's rule, and what the arms beyond it need."""
+    train, reference = report["critical_batch"]["train"], _by_name(report)[report["reference_arm"]]
     rule, low, high = reference["lr_rule"], train["smallest_aligned"], train["largest_aligned"]
-    if low == high:
-        text = f"No other batch with the {rule} rule is shown to be aligned with the reference"
-    else:
+    own = sorted((arm for arm in report["arms"] if arm["lr_rule"] == rule), key=lambda arm: arm["train_batch"])
+    aligned = [_short(report, arm) for arm in own if arm["aligned"]]
+    if low != high:
         text = f"With the {rule} rule the curves over samples stay aligned from B = {low:,} to B = {high:,}"
+    elif aligned:
+        text = f"Aligned with the reference: {_listed(aligned)}"
+    else:
+        text = f"Nothing else with the {rule} rule is shown to be aligned with the reference"
     text += " (90% interval of r_N within 3/4 and 4/3)"
-    beyond = [arm for arm in report["arms"] if arm["lr_rule"] == rule and arm["aligned"] is False]
-    beyond = sorted(beyond, key=lambda arm: arm["train_batch"])
-    if beyond:
-        text += "; " + "; ".join(f"B = {arm['train_batch']:,} {_needs(arm)}" for arm in beyond)
-    return text + "."
+    beyond = [arm for arm in own if arm["aligned"] is False]
+    parts = [f"{_short(report, arm)} {_needs(arm)}" for arm in beyond if arm["verdict"] != "target_not_reached"]
+    missed = [_short(report, arm) for arm in beyond if arm["verdict"] == "target_not_reached"]
+    if missed:
+        parts.append(f"{_listed(missed)} {'does' if len(missed) == 1 else 'do'} not reach the target")
+    return "; ".join([text, *parts]) + "."
 
 
 def _controls(report: Report) -> list[str]:
@@ -116,8 +121,18 @@ def _by_name(report: Report) -> dict[str, Mapping[str, Any]]:
     return {arm["arm"]: arm for arm in report["arms"]}
 
 
-def _batch(arm: Mapping[str, Any]) -> str:
-    return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})"
+def _subject(report: Report, arm: Mapping[str, Any]) -> str:
+    return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})" if _is_only(report, arm) else arm["arm"]
+
+
+def _short(report: Report, arm: Mapping[str, Any]) -> str:
+    return f"B = {arm['train_batch']:,}" if _is_only(report, arm) else arm["arm"]
+
+
+def _is_only(report: Report, arm: Mapping[str, Any]) -> bool:
+    """Whether the batch tells the arm from the others of its learning-rate rule."""
+    own = (arm["train_batch"], arm["lr_rule"])
+    return sum((other["train_batch"], other["lr_rule"]) == own for other in report["arms"]) == 1
 
 
 def _same_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -140,8 +155,8 @@ def captions(report: Report) -> list[tuple[str, str]]:
     return [
         (
             "Score over samples",
-            "Mean over seeds with pointwise 95% limits. Curves that lie on one another learn equally well per sample; "
-            f"dashed curves are controls with another learning-rate rule. Dotted: the target, {target['value']:g}.",
+            "Mean over seeds, band from the lowest to the highest. Curves on one another learn equally well per "
+            f"sample; dashed: controls with another learning-rate rule. Dotted: the target, {target['value']:g}.",
         ),
         (
             "Samples and time to the target",
@@ -151,7 +166,7 @@ def captions(report: Report) -> list[tuple[str, str]]:
         (
             "The decision",
             "Throughput gained against samples lost. Below the diagonal r_q exceeds r_N, and the batch reaches the "
-            "target sooner; labels are B, open markers controls.",
+            "target sooner. Open markers are controls, arrows lower bounds.",
         ),
         (
             "Gradient norm",

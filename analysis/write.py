@@ -9,23 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from analysis.figures import draw_all
 from analysis.load import Sweep
-from analysis.report import build_report
-from analysis.scales import Scales
-from analysis.study import Study
-from analysis.tables import build_tables
-from analysis.words import captions, critical_rows, headline, interval
+from analysis.results import analyse
+from analysis.words import captions, critical_rows, interval
 
 
 def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     """Analyse the sweep and write <sweep>/report. Returns report.json's content and the paths written."""
-    study = Study(sweep)
-    scales = Scales(study)
-    report = build_report(study, scales)
-    report["headline"] = headline(report)
-    tables = build_tables(report, study, scales)
+    results = analyse(sweep)
+    report, tables = results.report, results.tables
     folder = sweep.path / "report"
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
@@ -65,7 +60,5 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def estimate(value: Mapping[str, Any], digits: int = 2) -> Any:
     """An estimate with its interval in small print below it."""
-    from markupsafe import Markup, escape
-
     text, _, limits = interval(value, digits).partition(" (")
     return Markup(f"{escape(text)}<small>{escape(limits.rstrip(')'))}</small>") if limits else escape(text)

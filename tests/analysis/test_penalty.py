@@ -92,6 +92,27 @@ def test_mean_of_an_arm() -> None:
     assert mean.high == pytest.approx(1000 * math.exp(0.13314), rel=1e-4)
 
 
+def test_partly_censored_arms_do_not_shrink_the_spread() -> None:
+    """Two arms of five seeds with true spread 0.1, one cut at its mean: the values below the cut alone show 0.06."""
+    rng = np.random.default_rng(3)
+    variances, below = [], []
+    for _ in range(400):
+        complete, cut = 0.1 * rng.standard_normal((2, 5))
+        sample = LogSample(cut[cut < 0], np.zeros(int((cut >= 0).sum())))
+        variances.append(pooled_spread([LogSample(complete), sample]).sd ** 2)
+        below += [sample.values.var(ddof=1)] if len(sample.values) > 1 else []
+    assert math.sqrt(float(np.mean(variances))) == pytest.approx(0.1, rel=0.1)
+    assert math.sqrt(float(np.mean(below))) == pytest.approx(0.06, rel=0.1)
+
+
+def test_bounds_that_every_draw_would_exceed_leave_the_spread_alone() -> None:
+    """A bound far below the values says nothing: s^2 = 0.025 as without it, and no more degrees of freedom."""
+    with_bound = LogSample(ARM.values, np.array([-50.0]))
+    spread = pooled_spread([REFERENCE, with_bound])
+    assert spread.sd == pytest.approx(math.sqrt(0.025), rel=1e-4)
+    assert spread.df == 4
+
+
 def test_equivalence_needs_both_limits_inside_the_margin() -> None:
     assert Interval(1.0, 0.8, 1.3).inside(3 / 4, 4 / 3)
     assert not Interval(1.0, 0.7, 1.3).inside(3 / 4, 4 / 3)

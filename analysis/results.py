@@ -1,0 +1,39 @@
+"""The whole analysis of a sweep in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.load import Sweep
+from analysis.report import build_report
+from analysis.scales import Scales
+from analysis.study import Study
+from analysis.tables import build_tables
+from analysis.words import headline
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the analysis of a sweep found.
+
+    report: the content of report.json. tables: one frame per CSV, by name: arms (one row per arm with N*, r_N, r_q, r_T
+    and their limits), seeds (N* of each trial), curves (J(N) by arm), fit, gradients, throughput, excluded.
+    """
+
+    report: dict[str, Any]
+    tables: dict[str, pd.DataFrame]
+
+
+def analyse(sweep: Sweep) -> Results:
+    """N*, r_N, q, r_T, alignment, verdicts and critical batches of a sweep at its target.
+
+    Raises InputError when the target metric is not recorded or two seeds of an arm are copies of one another.
+    """
+    study = Study(sweep)
+    scales = Scales(study)
+    report = build_report(study, scales)
+    report["headline"] = headline(report)
+    return Results(report, build_tables(report, study, scales))

@@ -1,0 +1,23 @@
+"""The notebook runs on any sweep, and is kept without outputs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.analysis.synthetic import STUDY, write_sweep
+
+NOTEBOOK = Path(__file__).parents[2] / "analysis/notebooks/curves.ipynb"
+
+
+def test_the_notebook_runs_on_a_synthetic_sweep(tmp_path: Path) -> None:
+    environment = os.environ | {"SWEEP_DIR": str(write_sweep(tmp_path / "sweep", STUDY))}
+    command = [sys.executable, "-m", "pytest", "--nbmake", "-p", "no:cacheprovider", str(NOTEBOOK)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_notebook_holds_no_outputs() -> None:
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
