@@ -18,8 +18,9 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -170,10 +171,14 @@ def undisturbed(trial: PlannedTrial) -> list[tuple[int, float]]:
     return curve
 
 
-def wait_until(condition: Any, limit_s: float = 60.0) -> None:
-    """Return as soon as `condition()` holds; fail when it does not within `limit_s`."""
+def wait_until(
+    condition: Callable[[], bool], limit_s: float = 120.0, process: subprocess.Popen[str] | None = None
+) -> None:
+    """Return as soon as `condition()` holds; fail when it does not in time, or once `process` has ended without it."""
     end = time.monotonic() + limit_s
     while not condition():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"ended with {process.returncode}:\n{process.communicate()[0]}")
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.02)
 

@@ -167,7 +167,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_call_does_what_is_
     first, second, third = plan.trials
     set_faults(tmp_path, {first.trial_id: {"wait_once_at": 320}, second.trial_id: {"wait_once_at": 448}})
     process = driver(tmp_path, 3)
-    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second))
+    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second), process=process)
     with pytest.raises(EnvironmentProblem, match="another sweep is running"):
         run_sweep(plan, plan.trials, tmp_path, FUNCTIONS)
     process.kill()
@@ -193,7 +193,7 @@ def test_a_signal_stops_the_workers_and_ends_with_130(
     first, second, third = plan.trials
     set_faults(tmp_path, {trial.trial_id: {"wait_once_at": 256} for trial in (first, second)})
     process = driver(tmp_path, 3, RAY_ADDRESS=cluster)
-    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second))
+    wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second), process=process)
     os.killpg(process.pid, number)  # as a terminal does
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
