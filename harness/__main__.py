@@ -86,7 +86,7 @@ def _plan(args: argparse.Namespace) -> int:
     out = console()
     out.print(plan.question, markup=False)
     out.print(plan_table(plan, selected, rates))
-    if settings := settings_table(selected):
+    if settings := settings_table(plan, selected):
         out.print(settings)
     for note in plan_notes(plan, selected, rates, source):
         out.print(note, markup=False)

@@ -52,26 +52,30 @@ def plan_table(plan: Plan, selected: Sequence[PlannedTrial], rates: Rates) -> Ta
     return table
 
 
-def settings_table(selected: Sequence[PlannedTrial]) -> Table | None:
-    """The rate of the critic, and whatever else a rule changed, one row an arm; None when there is nothing to show."""
+def settings_table(plan: Plan, selected: Sequence[PlannedTrial]) -> Table | None:
+    """The critic's rate, and whatever else a rule changed, of the arms that have it; None when there is nothing."""
     arms = {trial.arm: trial.config for trial in selected}
-    columns: dict[str, list[str]] = {}
-    for prefix, optimizers in (
-        ("", [config.optimizer for config in arms.values()]),
-        ("critic ", [config.critic_optimizer for config in arms.values()]),
-    ):
-        there = [optimizer for optimizer in optimizers if optimizer is not None]
-        changed = [name for name in SCALED if any(getattr(o, f"{name}_ref") is not None for o in there)]
-        for name in ["lr", *changed] if prefix and there else changed:
-            columns[prefix + name] = ["-" if o is None else _setting(getattr(o, name)) for o in optimizers]
+    columns: dict[str, dict[str, str]] = {}
+    told: set[str] = set()
+    for prefix, section in (("", "optimizer"), ("critic ", "critic_optimizer")):
+        optimizers = {arm: getattr(config, section) for arm, config in arms.items() if getattr(config, section)}
+        changed = {name: {a for a, o in optimizers.items() if getattr(o, f"{name}_ref") is not None} for name in SCALED}
+        shown = {name: who for name, who in changed.items() if who}
+        if prefix and optimizers:
+            shown = {"lr": set(optimizers)} | shown
+        for name, who in shown.items():
+            columns[prefix + name] = {arm: _setting(getattr(o, name)) for arm, o in optimizers.items()}
+            told |= who
     if not columns:
         return None
     table = Table(box=None, pad_edge=False)
     table.add_column("after the rules", no_wrap=True)
     for title in columns:
         table.add_column(title, justify="right")
-    for row in zip(arms, *columns.values(), strict=True):
-        table.add_row(*row)
+    for arm in arms:
+        if arm in told or arm == plan.reference_arm:
+            mark = " *" if arm == plan.reference_arm else ""
+            table.add_row(arm + mark, *(column.get(arm, "-") for column in columns.values()))
     return table
 
 

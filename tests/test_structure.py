@@ -112,3 +112,19 @@ def test_the_reference_rate_is_tuned_on_seeds_and_settings_of_the_study() -> Non
     for trial in tuning:
         assert (trial.model, trial.task, trial.batch) == (reference.model, reference.task, reference.batch)
         assert (trial.algorithm, trial.evaluation) == (reference.algorithm, reference.evaluation)
+
+
+def test_the_rules_are_compared_in_the_setting_of_the_study() -> None:
+    rules, study = shipped("lr_rules"), shipped("default")
+    for trial in rules:
+        assert (trial.model, trial.task, trial.algorithm) == (study[0].model, study[0].task, study[0].algorithm)
+        assert (trial.evaluation, trial.budget_samples) == (study[0].evaluation, study[0].budget_samples)
+        assert (trial.optimizer.lr_ref, trial.batch.group_size) == (study[0].optimizer.lr_ref, 8)
+    batches: dict[str, set[int]] = {}
+    for trial in rules:
+        batches.setdefault(trial.optimizer.lr_rule, set()).add(trial.batch.train_batch)
+    beyond = {128, 256, 512, 1024, 2048}
+    # kappa (1 - .9) < 1 ends adam_sde below 640; at 64 all rules are one arm
+    assert batches == {"sqrt": beyond | {64}, "adam_sde": {128, 256, 512}} | dict.fromkeys(
+        ("linear", "adam_sde_power", "surge", "fixed"), beyond
+    )

@@ -86,10 +86,11 @@ def test_plan_prints_what_the_rules_changed(
 ) -> None:
     rules = ["lr_rule=adam_sde_power", "clip_norm=1.0", "clip_norm_rule=inverse_sqrt", "warmup_samples=640"]
     settings = [word for rule in rules for word in ("--set", f"optimizer.{rule}")]
-    assert run("plan", sweep_file, "--results", tmp_path / "r", "--only", "P32-G8-adam_sde_power", *settings) == 0
+    assert run("plan", sweep_file, "--results", tmp_path / "r", *settings) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     # kappa 4: .9^4 = .6561, .999^4 = .996006, 1e-8/2, 1/2; warm-up stays, so it has no column
     assert ["after", "the", "rules", "betas", "eps", "clip_norm"] in lines
+    assert ["P8-G8-adam_sde_power", "*", "0.9,", "0.999", "1e-08", "1"] in lines
     assert ["P32-G8-adam_sde_power", "0.6561,", "0.996006", "5e-09", "0.5"] in lines
     assert run("plan", sweep_file, "--results", tmp_path / "s") == 0
     assert "after the rules" not in capsys.readouterr().out
