@@ -106,7 +106,7 @@ def test_a_trial_is_one_run_with_every_number_over_samples_trained(sweep_dir: Pa
         counters | {"eval/score": 0.256},
     ]
     assert [row["samples_trained"] for row in rows(log)] == [0, 64, 128, 128]
-    assert log[-1]["exit"] == {"exit_code": 0}
+    assert log[-1]["exit"]["exit_code"] == 0
     summary: dict[str, Any] = {}
     for entry in log:
         if entry["type"] == "summary":
