@@ -10,11 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from harness.algorithm.config import AlgorithmConfig, GrpoConfig
 from harness.algorithm.lr_rules import ClipNormRule, LrRule, WarmupRule, WeightDecayRule
 from harness.batching import BatchShape, Cadence, resolve_batch
 from harness.errors import InputError
+from harness.fields import Betas, Count, LrTable, PositiveInt, Strict
 
 # Small models built from a transformers LlamaConfig with these fields; their tokenizer has one token a character.
 EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
@@ -28,20 +30,6 @@ EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
         "initializer_range": 0.05,
     },
 }
-
-PositiveInt = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
-# YAML and JSON know only lists; strictness still holds for what is in them.
-Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
-# JSON knows only text as a key.
-LrTable = Annotated[dict[Annotated[int, Field(ge=1, strict=False)], Annotated[float, Field(gt=0)]], Field(min_length=1)]
-
-
-class Strict(BaseModel):
-    """Base of every section: no unknown key, no conversion from text, no NaN, no assignment."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class WarmStartConfig(Strict):
@@ -112,29 +100,6 @@ class BatchConfig(Strict):
     def train_batch(self) -> int:
         """B = num_prompts * group_size."""
         return self.num_prompts * self.group_size
-
-
-class GrpoConfig(Strict):
-    """GRPO: group-relative advantages, clipped ratio, one pass."""
-
-    name: Literal["grpo"] = "grpo"
-    advantage_std: Literal["std", "none"] = Field("std", description="divide advantages by the group's std or not")
-    std_ddof: Literal[0, 1] = Field(1, description="std with n - std_ddof in the denominator")
-    std_epsilon: float = Field(1e-6, ge=0, description="added to the std")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="the ratio is clipped below at 1 - clip_low")
-    clip_high: float = Field(0.2, gt=0, description="the ratio is clipped above at 1 + clip_high")
-    loss_average: Literal["token", "sample", "constant"] = Field("token", description="denominator of the loss")
-    constant_tokens: PositiveInt | None = Field(None, description="tokens per response, the constant of `constant`")
-    kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the reference policy; 0: no reference")
-
-    @property
-    def uses_group_baseline(self) -> bool:
-        """Whether an advantage compares a response with the others of its group."""
-        return True
-
-
-# A new algorithm makes this a union with Field(discriminator="name"), as TaskConfig is.
-AlgorithmConfig = GrpoConfig
 
 
 class OptimizerConfig(Strict):

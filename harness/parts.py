@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness.algorithm.grpo import Grpo
+from harness.algorithm.algorithm import Algorithm
+from harness.algorithm.registry import make_algorithm
 from harness.config import TrialConfig
 from harness.models import load_tokenizer
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.rollout.transformers import TransformersEngine
 from harness.tasks import make_task
 from harness.tasks.task import Task
+from harness.training.critic import TorchCritic
+from harness.training.moving_policy import MovingPolicy
 from harness.training.packing import response_logprobs
 from harness.training.torch import TorchTrainer
-from harness.training.trainer import Trainer
-from harness.types import Prompt, TrainBatch
+from harness.training.trainer import Critic, Trainer
+from harness.types import Prompt, TokenBatch
 from harness.warm_start import load_policy
 
 
-class ReferencePolicy(Protocol):
-    """A frozen policy: log-probability of each response's tokens, arrays [T]."""
+class FrozenPolicy(Protocol):
+    """A policy that is not trained: log-probability of each response's tokens, arrays [T]."""
 
-    def __call__(self, batch: TrainBatch) -> list[np.ndarray]: ...
+    def __call__(self, batch: TokenBatch) -> list[np.ndarray]: ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one trial, ready to run. `reference` is None without a KL term."""
+    """The parts of one trial, ready to run. `reference`, `critic`, `proximal` are there if the algorithm needs them."""
 
     config: TrialConfig
     task: Task
     tokenizer: PreTrainedTokenizerBase
     engine: RolloutEngine
     trainer: Trainer
-    algorithm: Grpo
-    reference: ReferencePolicy | None
+    algorithm: Algorithm
+    reference: FrozenPolicy | None
+    critic: Critic | None
+    proximal: MovingPolicy | None
     eval_prompts: Sequence[Prompt]
 
+    def state(self) -> dict[str, Any]:
+        """Everything that training changes."""
+        return {name: part.state() for name, part in self._stateful()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up a state() again."""
+        for name, part in self._stateful():
+            part.load_state(state[name])
+
+    def _stateful(self) -> list[tuple[str, Any]]:
+        parts = {"trainer": self.trainer, "algorithm": self.algorithm, "critic": self.critic, "proximal": self.proximal}
+        return [(name, part) for name, part in parts.items() if part is not None]
+
     def train_sampling(self, round: int = 0) -> Sampling:
-        """group_size sampled responses; prompts are told apart by their index in the stream."""
-        return self._sampling("train", round, self.config.batch.group_size, 0)
+        """group_size sampled responses and those the algorithm compares with; prompts are told apart by their index."""
+        return self._sampling("train", round, self.config.batch.group_size, self.algorithm.needs.greedy_responses)
 
     def eval_sampling(self, grid_index: int) -> Sampling:
         """One sampled and one greedy response; fresh draws at each point of the evaluation grid."""
@@ -63,14 +81,22 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
     task = make_task(config.task)
     eval_prompts = task.eval_prompts(config.evaluation.num_prompts, config.evaluation.seed)
     tokenizer = load_tokenizer(config.model, task.alphabet)
-    model = load_policy(config, tokenizer, results_dir)
-    algorithm = Grpo(config.algorithm)
+    algorithm = make_algorithm(config.algorithm)
+    needs = algorithm.needs
     micro, temperature = config.batch_shape.micro, config.sampling.temperature
     longest_shared_row = config.execution.share_prompt_up_to_tokens
-    reference = None
-    if algorithm.needs_reference:
-        frozen = load_policy(config, tokenizer, results_dir).requires_grad_(False)
-        reference = partial(response_logprobs, frozen, micro, temperature, longest_shared_row)
+
+    def policy() -> PreTrainedModel:
+        return load_policy(config, tokenizer, results_dir)
+
+    model = policy()
+    reference, critic, proximal = None, None, None
+    if needs.reference:
+        reference = partial(response_logprobs, policy().requires_grad_(False), micro, temperature, longest_shared_row)
+    if needs.critic:
+        critic = TorchCritic(policy(), config.critic_optimizer or config.optimizer, micro, longest_shared_row)
+    if needs.proximal_samples is not None:
+        proximal = MovingPolicy(policy(), needs.proximal_samples, micro, temperature, longest_shared_row)
     return Parts(
         config=config,
         task=task,
@@ -79,5 +105,7 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
         trainer=TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row),
         algorithm=algorithm,
         reference=reference,
+        critic=critic,
+        proximal=proximal,
         eval_prompts=eval_prompts,
     )

@@ -341,7 +341,7 @@ def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequen
         raise InputError(f"arm {name}: {explain(error, TrialConfig)}") from None
     except InputError as error:
         raise InputError(f"arm {name}: {error}") from None
-    axes = {
+    axes: dict[str, Any] = {
         "algorithm": config.algorithm.name,
         "num_prompts": config.batch.num_prompts,
         "group_size": config.batch.group_size,

@@ -26,8 +26,8 @@ def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict
     while updates == 0 or time.perf_counter() - started_s < min_seconds:
         update = run_update(parts, progress)
         updates += 1
-        samples += update.rewards_PG.size
-        tokens += update.num_tokens
+        samples += update.samples_trained
+        tokens += update.tokens_trained
         for phase, spent_s in update.seconds.items():
             seconds[phase] = seconds.get(phase, 0.0) + spent_s
     return {"arm": trial.arm, "samples": samples, "tokens": tokens, "updates": updates, "seconds": seconds}

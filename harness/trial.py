@@ -96,7 +96,6 @@ def _passed(every_samples: int, before: int, after: int) -> bool:
 
 
 def _train_record(parts: Parts, progress: Progress, started_s: float, update: Update) -> StepRecord:
-    num_tokens = update.num_tokens
     return _record(
         "train",
         progress,
@@ -104,13 +103,15 @@ def _train_record(parts: Parts, progress: Progress, started_s: float, update: Up
         update.metrics,
         {
             "step": progress.rollout_batches,
-            "num_prompts": len(update.groups),
+            "num_prompts": len(update.trained.groups),
             "group_size": parts.config.batch.group_size,
             "lr": update.lr,
-            "tokens_generated": num_tokens,
-            "tokens_trained": num_tokens,
+            **({} if update.critic_lr is None else {"critic_lr": update.critic_lr}),
+            "backward_passes": update.stats.backward_passes,
+            "tokens_generated": update.tokens_generated,
+            "tokens_trained": update.tokens_trained,
             "seconds": update.seconds,
-            "samples_dropped": 0,
+            "samples_dropped": update.samples_dropped,
             "samples_in_flight": 0,
         },
     )
@@ -147,15 +148,14 @@ def _record(
 
 
 def _save(run: RunDir, parts: Parts, progress: Progress) -> None:
-    state = {"trainer": parts.trainer.state(), "progress": asdict(progress)}
-    run.save_checkpoint(state, progress.samples_trained)
+    run.save_checkpoint({**parts.state(), "progress": asdict(progress)}, progress.samples_trained)
 
 
 def _restore(run: RunDir, parts: Parts) -> Progress:
     checkpoint = run.load_checkpoint()
     if checkpoint is None:
         return Progress()
-    parts.trainer.load_state(checkpoint["trainer"])
+    parts.load_state(checkpoint)
     progress = Progress(**checkpoint["progress"])
     parts.engine.update_weights(parts.trainer.weights(), progress.rollout_batches)
     return progress

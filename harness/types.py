@@ -7,7 +7,7 @@ S responses, N response tokens of a batch laid end to end, T tokens of one respo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -51,27 +51,73 @@ class RolloutGroup:
 
 
 @dataclass(frozen=True)
-class TrainBatch:
-    """The responses of one optimizer step, ready for a trainer that knows no algorithm.
+class ScoredGroups:
+    """Groups with the reward of each of their R responses; of these the last `num_greedy` are greedy."""
 
-    Response tokens are laid end to end: response s holds lengths_S[s] of the N tokens.
-    loss_weights_N carry the loss average with its *global* denominator, so that the loss is
-    sum_n loss_weights_N[n] * token_loss_N[n] however the batch is split. ref_logprobs_N is None
-    without a reference policy.
-    """
+    groups: tuple[RolloutGroup, ...]
+    rewards_PR: np.ndarray
+    num_greedy: int = 0
+
+    @property
+    def sampled(self) -> tuple[RolloutGroup, ...]:
+        """The groups without greedy responses."""
+        if self.num_greedy == 0:
+            return self.groups
+        return tuple(replace(group, rollouts=group.rollouts[: -self.num_greedy]) for group in self.groups)
+
+    @property
+    def rewards_PG(self) -> np.ndarray:
+        """Rewards of the sampled responses."""
+        return self.rewards_PR[:, : self.rewards_PR.shape[1] - self.num_greedy]
+
+    @property
+    def greedy_rewards_P(self) -> np.ndarray | None:
+        """Mean reward of the greedy responses; None without them."""
+        return self.rewards_PR[:, -self.num_greedy :].mean(axis=1) if self.num_greedy else None
+
+    def joined(self, other: ScoredGroups) -> ScoredGroups:
+        """These groups and then the others."""
+        return replace(
+            self, groups=self.groups + other.groups, rewards_PR=np.concatenate([self.rewards_PR, other.rewards_PR])
+        )
+
+    def selected(self, chosen_P: np.ndarray) -> ScoredGroups:
+        """The groups where the boolean chosen_P says so."""
+        groups = tuple(group for group, chosen in zip(self.groups, chosen_P, strict=True) if chosen)
+        return replace(self, groups=groups, rewards_PR=self.rewards_PR[chosen_P])
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Responses and their prompts as arrays: response s holds lengths_S[s] of the N tokens, laid end to end."""
 
     prompt_ids: tuple[np.ndarray, ...]
     prompt_of_response_S: np.ndarray
     lengths_S: np.ndarray
     token_ids_N: np.ndarray
     behaviour_logprobs_N: np.ndarray
-    advantages_N: np.ndarray
-    loss_weights_N: np.ndarray
-    ref_logprobs_N: np.ndarray | None = None
 
     @property
     def num_responses(self) -> int:
         return len(self.lengths_S)
+
+
+@dataclass(frozen=True)
+class TrainBatch(TokenBatch):
+    """The responses of one optimizer step, ready for a trainer that knows no algorithm.
+
+    loss_weights_N carry the loss average with its *global* denominator, so that the loss is
+    sum_n loss_weights_N[n] * token_loss_N[n] however the batch is split. The rest is None where nothing
+    asks for it: log-probabilities of the reference and of the proximal policy, the critic's values of the
+    rollout batch and what they are trained towards.
+    """
+
+    advantages_N: np.ndarray
+    loss_weights_N: np.ndarray
+    ref_logprobs_N: np.ndarray | None = None
+    proximal_logprobs_N: np.ndarray | None = None
+    rollout_values_N: np.ndarray | None = None
+    value_targets_N: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from harness.training.batch import split_batch
-from harness.types import TrainBatch
+from harness.types import TokenBatch
 
 PADDING, PROMPT = -1, 0
 
@@ -36,7 +36,7 @@ class PackedRows:
     column_N: np.ndarray
 
 
-def pack_rows(batch: TrainBatch, longest_shared_row: int) -> PackedRows:
+def pack_rows(batch: TokenBatch, longest_shared_row: int) -> PackedRows:
     """Pack every response of the (micro-)batch; rows that share a prompt hold at most `longest_shared_row` tokens.
 
     The last token of a response is only predicted, never an input, so a response adds T - 1 tokens.
@@ -76,7 +76,7 @@ def pack_rows(batch: TrainBatch, longest_shared_row: int) -> PackedRows:
     return PackedRows(ids_RL, positions_RL, segment_RL, kept, row_N, column_N - (prompt_width - 1))
 
 
-def _rows(batch: TrainBatch, longest_shared_row: int) -> Iterator[tuple[int, int]]:
+def _rows(batch: TokenBatch, longest_shared_row: int) -> Iterator[tuple[int, int]]:
     """Ranges [first, end) of consecutive responses that share a row."""
     first = 0
     length = 0
@@ -126,7 +126,7 @@ def chosen_logprobs(logits_NV: torch.Tensor, token_ids_N: np.ndarray) -> torch.T
 
 @torch.inference_mode()
 def response_logprobs(
-    model: PreTrainedModel, micro: int, temperature: float, longest_shared_row: int, batch: TrainBatch
+    model: PreTrainedModel, micro: int, temperature: float, longest_shared_row: int, batch: TokenBatch
 ) -> list[np.ndarray]:
     """Tempered log-probabilities of each response's tokens, float arrays [T], `micro` responses at a time."""
     parts = []

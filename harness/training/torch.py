@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,25 +12,28 @@ from transformers import PreTrainedModel
 from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
 from harness.training.packing import chosen_logprobs, pack_rows, response_logprobs, token_logits
-from harness.training.trainer import Diverged, Loss, TokenTensors
-from harness.types import SignedNorms, TrainBatch, UpdateStats
+from harness.training.trainer import Diverged, Loss, TokenLoss, TokenTensors
+from harness.types import SignedNorms, TokenBatch, TrainBatch, UpdateStats
 
 
-class TorchTrainer:
-    """Adam or AdamW on a transformers model. `micro` is the number of responses of one backward pass."""
+class TorchModule:
+    """A transformers model with its Adam or AdamW, and one optimizer step on whatever loss its tokens have.
+
+    `micro` is the number of responses of one backward pass, `role` the name of the model in the metrics.
+    """
 
     def __init__(
         self,
         model: PreTrainedModel,
         optimizer: OptimizerConfig,
         micro: int,
-        temperature: float,
         longest_shared_row: int,
+        role: Literal["actor", "critic"],
     ) -> None:
         self.model = model
         self.micro = micro
-        self.temperature = temperature
         self.longest_shared_row = longest_shared_row
+        self.role = role
         self.clip_norm = optimizer.clip_norm
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
@@ -43,32 +46,43 @@ class TorchTrainer:
             fused=True,
         )
 
-    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
-        totals: dict[str, float] = {"loss/actor": 0.0, "policy/entropy": 0.0, "policy/logprob_gap_max": 0.0}
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _optimize(
+        self,
+        batch: TrainBatch,
+        loss_of: Callable[[TrainBatch], TokenLoss],
+        lr: float,
+        signs_S: np.ndarray | None = None,
+    ) -> UpdateStats:
+        """One optimizer step on sum_n loss_weights_N[n] * loss_N[n], accumulated over micro-batches."""
+        metrics: dict[str, float] = {}
+        loss = 0.0
         signed_norms = None
         passes = 0
         for part in split_batch(batch, self.micro):
-            packed = pack_rows(part, self.longest_shared_row)
-            logits_NV = token_logits(self.model, packed, self.temperature)
-            current_N = chosen_logprobs(logits_NV, part.token_ids_N)
-            tokens = _tensors(part, current_N)
-            token_loss = loss(tokens)
-            weighted_N = token_loss.loss_N * torch.from_numpy(part.loss_weights_N).to(current_N)
+            token_loss = loss_of(part)
+            weighted_N = token_loss.loss_N * torch.from_numpy(part.loss_weights_N).to(token_loss.loss_N)
             part_loss = weighted_N.sum()
             if signs_S is not None and passes == 0:
                 signed_norms = self._signed_norms(weighted_N, part.lengths_S, signs_S, batch.num_responses)
             else:
                 part_loss.backward()
             passes += 1
+            loss += part_loss.item()
             share = len(part.token_ids_N) / len(batch.token_ids_N)
-            gap = (current_N.detach() - tokens.behaviour_N).abs().max()
-            totals["loss/actor"] += part_loss.item()
-            totals["policy/entropy"] += share * _mean_entropy(logits_NV.detach())
-            totals["policy/logprob_gap_max"] = max(totals["policy/logprob_gap_max"], gap.item())
             for name, value_N in token_loss.diagnostics.items():
-                totals[name] = totals.get(name, 0.0) + share * value_N.mean().item()
-        totals["grad/actor_norm"] = self._apply(totals["loss/actor"], lr)
-        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=totals, signed_norms=signed_norms)
+                if name.endswith("_max"):
+                    metrics[name] = max(metrics.get(name, -np.inf), value_N.max().item())
+                else:
+                    metrics[name] = metrics.get(name, 0.0) + share * value_N.mean().item()
+        metrics |= {f"loss/{self.role}": loss, f"grad/{self.role}_norm": self._apply(loss, lr)}
+        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=metrics, signed_norms=signed_norms)
 
     def _signed_norms(
         self, weighted_N: torch.Tensor, lengths_S: np.ndarray, signs_S: np.ndarray, num_responses: int
@@ -93,7 +107,7 @@ class TorchTrainer:
         norm = torch.nn.utils.get_total_norm(gradients).item()
         if not (np.isfinite(norm) and np.isfinite(loss)):
             self.optimizer.zero_grad()
-            raise Diverged(f"loss is {loss}, gradient norm is {norm}")
+            raise Diverged(f"{self.role}: loss is {loss}, gradient norm is {norm}")
         if self.clip_norm is not None and norm > self.clip_norm:
             torch._foreach_mul_(gradients, self.clip_norm / norm)
         for group in self.optimizer.param_groups:
@@ -102,34 +116,57 @@ class TorchTrainer:
         self.optimizer.zero_grad()
         return norm
 
-    def logprobs(self, batch: TrainBatch) -> list[np.ndarray]:
+
+class TorchTrainer(TorchModule):
+    """Trains the policy."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        optimizer: OptimizerConfig,
+        micro: int,
+        temperature: float,
+        longest_shared_row: int,
+    ) -> None:
+        super().__init__(model, optimizer, micro, longest_shared_row, role="actor")
+        self.temperature = temperature
+
+    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
+        def loss_of(part: TrainBatch) -> TokenLoss:
+            logits_NV = token_logits(self.model, pack_rows(part, self.longest_shared_row), self.temperature)
+            tokens = _tensors(part, chosen_logprobs(logits_NV, part.token_ids_N))
+            found = loss(tokens)
+            diagnostics = {
+                "policy/entropy": _entropy(logits_NV.detach()),
+                "policy/logprob_gap_max": (tokens.current_N.detach() - tokens.behaviour_N).abs(),
+            }
+            return TokenLoss(found.loss_N, {**diagnostics, **found.diagnostics})
+
+        return self._optimize(batch, loss_of, lr, signs_S)
+
+    def logprobs(self, batch: TokenBatch) -> list[np.ndarray]:
         return response_logprobs(self.model, self.micro, self.temperature, self.longest_shared_row, batch)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self.model.named_parameters()
-
-    def state(self) -> dict[str, Any]:
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
 
 
 def _tensors(batch: TrainBatch, current_N: torch.Tensor) -> TokenTensors:
     def like_current(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(current_N)
 
+    ref, proximal = batch.ref_logprobs_N, batch.proximal_logprobs_N
     return TokenTensors(
         current_N=current_N,
         behaviour_N=like_current(batch.behaviour_logprobs_N),
         advantages_N=like_current(batch.advantages_N),
-        ref_N=None if batch.ref_logprobs_N is None else like_current(batch.ref_logprobs_N),
+        ref_N=None if ref is None else like_current(ref),
         lengths_S=torch.from_numpy(batch.lengths_S).to(current_N.device),
+        proximal_N=None if proximal is None else like_current(proximal),
     )
 
 
-def _mean_entropy(logits_NV: torch.Tensor) -> float:
-    """Entropy in nats of the tempered next-token distribution, mean over tokens."""
+def _entropy(logits_NV: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of the tempered next-token distribution, shape [N]."""
     logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
-    return -(logprobs_NV.exp() * logprobs_NV).sum(-1).mean().item()
+    return -(logprobs_NV.exp() * logprobs_NV).sum(-1)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from harness.types import TrainBatch, UpdateStats
+from harness.types import TokenBatch, TrainBatch, UpdateStats
 
 
 class Diverged(Exception):
@@ -20,7 +20,7 @@ class Diverged(Exception):
 class TokenTensors:
     """The response tokens of one micro-batch as a loss sees them: whole responses, laid end to end.
 
-    All of shape [N]; current_N carries the gradient. ref_N is None without a reference policy.
+    All of shape [N]; current_N carries the gradient. ref_N and proximal_N are None without such a policy.
     """
 
     current_N: torch.Tensor
@@ -28,11 +28,27 @@ class TokenTensors:
     advantages_N: torch.Tensor
     ref_N: torch.Tensor | None
     lengths_S: torch.Tensor
+    proximal_N: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ValueTensors:
+    """The values that a critic gives the response tokens of one micro-batch; values_N carries the gradient.
+
+    V_t is the value before token t: of the prompt and the tokens of the response that precede it.
+    """
+
+    values_N: torch.Tensor
+    rollout_values_N: torch.Tensor
+    targets_N: torch.Tensor
 
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """Loss of each token [N], and diagnostics [N] that are averaged over the tokens of the optimizer step."""
+    """Loss of each token [N], and diagnostics [N] that are averaged over the tokens of the optimizer step.
+
+    Of a diagnostic whose name ends in _max the largest is kept.
+    """
 
     loss_N: torch.Tensor
     diagnostics: Mapping[str, torch.Tensor]
@@ -42,6 +58,12 @@ class Loss(Protocol):
     """An algorithm's loss: a pure function of tensors."""
 
     def __call__(self, tokens: TokenTensors) -> TokenLoss: ...
+
+
+class ValueLoss(Protocol):
+    """The loss of a critic's values: a pure function of tensors."""
+
+    def __call__(self, values: ValueTensors) -> TokenLoss: ...
 
 
 class Trainer(Protocol):
@@ -54,11 +76,27 @@ class Trainer(Protocol):
         price of one more backward pass of that size; the step itself does not change.
         """
 
-    def logprobs(self, batch: TrainBatch) -> list[Any]:
+    def logprobs(self, batch: TokenBatch) -> list[Any]:
         """Log-probability of each response's tokens under the current weights, arrays [T]."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors for the engine."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed trial needs to go on bit for bit."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up a state() again."""
+
+
+class Critic(Protocol):
+    """A model of the value of each token, with its own optimizer."""
+
+    def values(self, batch: TokenBatch) -> np.ndarray:
+        """Value of each response token under the current weights, float array [N]."""
+
+    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float) -> UpdateStats:
+        """One optimizer step towards value_targets_N. Raises Diverged as a trainer does."""
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed trial needs to go on bit for bit."""

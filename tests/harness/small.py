@@ -18,6 +18,12 @@ from harness.types import Prompt, Rollout, RolloutGroup
 TASK = ReverseDigits(3)
 MODEL = ModelConfig(name="tiny-llama")
 TOKENIZER = load_tokenizer(MODEL, TASK.alphabet)
+# Two digits and a short supervised start: right half of the time, so there is a signal from the first update.
+LEARNS: dict[str, Any] = {
+    "task__num_digits": 2,
+    "evaluation__num_prompts": 10,
+    "model__warm_start": {"steps": 20, "lr": 3e-3},
+}
 
 
 def model(seed: int = 0) -> Any:
@@ -57,6 +63,7 @@ def planned_trial(**changes: Any) -> PlannedTrial:
         "question": "does it run?",
         "task": {"name": "reverse_digits", "num_digits": 3},
         "batch": {"num_prompts": 4, "group_size": 4},
+        "algorithm": {"name": "grpo"},
         "optimizer": {"lr": 1e-3},
         "evaluation": {"every_samples": 32, "num_prompts": 16, "metric": "eval/expected_score"},
         "tracking": {"wandb": False},

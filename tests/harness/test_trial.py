@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +19,7 @@ from harness.tracking.jsonl import read_records
 from harness.trial import run_trial
 from harness.types import Prompt, StepRecord
 from harness.update import Progress, run_update
-from tests.harness.small import planned_trial, trial_dir
-
-
-# Two digits and a short supervised start: right half of the time, so there is a signal from the first update.
-LEARNS: dict[str, Any] = {
-    "task__num_digits": 2,
-    "evaluation__num_prompts": 10,
-    "model__warm_start": {"steps": 20, "lr": 3e-3},
-}
+from tests.harness.small import LEARNS, planned_trial, trial_dir
 
 
 def run(trial: PlannedTrial, root: Path, name: str = "trial") -> list[StepRecord]:
@@ -76,7 +67,7 @@ def test_arms_see_the_same_prompts_in_the_same_order() -> None:
     def prompts(num_prompts: int, batches: int, root: Path) -> list[str]:
         parts = build_parts(planned_trial(batch__num_prompts=num_prompts).config, root)
         progress = Progress()
-        return [group.prompt.text for _ in range(batches) for group in run_update(parts, progress).groups]
+        return [group.prompt.text for _ in range(batches) for group in run_update(parts, progress).trained.groups]
 
     small, large = prompts(2, 6, Path()), prompts(6, 2, Path())
     assert small == large and len(set(small)) > 6

@@ -10,7 +10,7 @@ from scipy import stats
 
 from harness.rollout.engine import Sampling
 from harness.rollout.transformers import TransformersEngine
-from harness.training.batch import make_train_batch
+from harness.training.batch import token_batch
 from harness.training.packing import response_logprobs
 from harness.types import Prompt, RolloutGroup
 from tests.harness.small import TOKENIZER, model
@@ -24,9 +24,7 @@ def tokens_of(groups: list[RolloutGroup]) -> list[list[int]]:
 
 
 def all_logprobs(groups: list[RolloutGroup], temperature: float) -> np.ndarray:
-    size = len(groups[0].rollouts)
-    batch = make_train_batch(groups, np.zeros((len(groups), size)), lambda n: np.ones(n.sum()), size * len(groups))
-    return np.concatenate(response_logprobs(model(), 64, temperature, 1024, batch))
+    return np.concatenate(response_logprobs(model(), 64, temperature, 1024, token_batch(groups)))
 
 
 @pytest.mark.parametrize("gen_batch", [1, 3, 5, 12])

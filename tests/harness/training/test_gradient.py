@@ -12,7 +12,7 @@ import torch
 
 from harness.algorithm.losses import ClippedPolicyLoss, loss_weights
 from harness.config import OptimizerConfig
-from harness.training.batch import make_train_batch, split_batch
+from harness.training.batch import make_train_batch, split_batch, token_batch
 from harness.training.torch import TorchTrainer
 from harness.training.trainer import Diverged, TokenLoss, TokenTensors
 from harness.types import TrainBatch
@@ -23,9 +23,9 @@ LOSS = ClippedPolicyLoss(0.2, 0.2)
 
 
 def batch_of(average: Average = "token") -> TrainBatch:
-    groups = ragged_groups()
-    advantages_PG = np.random.default_rng(1).normal(size=(len(groups), 4))
-    return make_train_batch(groups, advantages_PG, lambda lengths_S: loss_weights(lengths_S, average, 5), 12)
+    tokens = token_batch(ragged_groups())
+    advantages_N = np.repeat(np.random.default_rng(1).normal(size=12), tokens.lengths_S)
+    return make_train_batch(tokens, advantages_N, lambda lengths_S: loss_weights(lengths_S, average, 5), 12)
 
 
 def policy_of(dtype: torch.dtype) -> Any:

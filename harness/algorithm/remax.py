@@ -1,0 +1,23 @@
+"""ReMax (Li et al. 2310.10505)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from harness.algorithm.advantages import against_greedy
+from harness.algorithm.algorithm import Feedback, Needs, PolicyGradient
+from harness.algorithm.config import RemaxConfig
+
+
+class Remax(PolicyGradient[RemaxConfig]):
+    """The reward of one greedy response to the prompt as baseline."""
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, greedy_responses=1)
+
+    def advantages(self, feedback: Feedback) -> np.ndarray:
+        assert feedback.greedy_rewards_P is not None
+        return against_greedy(feedback.rewards_PG, feedback.greedy_rewards_P)

@@ -1,0 +1,57 @@
+"""The critic: a second model of the same architecture whose head gives one number, the value of what comes next."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from harness.config import OptimizerConfig
+from harness.training.batch import split_batch
+from harness.training.packing import pack_rows, token_logits
+from harness.training.torch import TorchModule
+from harness.training.trainer import TokenLoss, ValueLoss, ValueTensors
+from harness.types import TokenBatch, TrainBatch, UpdateStats
+
+
+class TorchCritic(TorchModule):
+    """Values of response tokens through the same packed rows as their log-probabilities, a prompt computed once.
+
+    The value of token t is read where t is predicted, so it knows the prompt and the tokens before t. The head of
+    `policy`, a language model of its own that nothing else uses, is replaced by one with zero weights: all values
+    start at 0.
+    """
+
+    def __init__(
+        self, policy: PreTrainedModel, optimizer: OptimizerConfig, micro: int, longest_shared_row: int
+    ) -> None:
+        super().__init__(_with_value_head(policy), optimizer, micro, longest_shared_row, role="critic")
+
+    @torch.inference_mode()
+    def values(self, batch: TokenBatch) -> np.ndarray:
+        return np.concatenate([self._values(part).numpy(force=True) for part in split_batch(batch, self.micro)])
+
+    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float) -> UpdateStats:
+        def loss_of(part: TrainBatch) -> TokenLoss:
+            values_N = self._values(part)
+            assert part.rollout_values_N is not None and part.value_targets_N is not None
+            rollout_N, targets_N = (
+                torch.from_numpy(array).to(values_N) for array in (part.rollout_values_N, part.value_targets_N)
+            )
+            return loss(ValueTensors(values_N, rollout_N, targets_N))
+
+        return self._optimize(batch, loss_of, lr)
+
+    def _values(self, batch: TokenBatch) -> torch.Tensor:
+        packed = pack_rows(batch, self.longest_shared_row)
+        return token_logits(self.model, packed, temperature=1.0)[:, 0]
+
+
+def _with_value_head(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with a head of one output, weights and bias zero, instead of one for each token."""
+    old = model.get_output_embeddings()
+    head = torch.nn.Linear(old.in_features, 1, device=old.weight.device, dtype=old.weight.dtype)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    model.set_output_embeddings(head)
+    return model
