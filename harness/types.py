@@ -121,16 +121,24 @@ class TrainBatch(TokenBatch):
 
 
 @dataclass(frozen=True)
-class SignedNorms:
-    """Squared gradient norms of the first `num_responses` responses of an optimizer step.
+class NoiseProbe:
+    """Asks an optimizer step to measure its noise as well; the step itself does not change.
 
-    `plain` is that of their mean gradient; `signed` the same with the sign of its block on each response, so
-    that its expectation over the signs is the sum over blocks of the squared norms of their shares.
+    The step is taken in at least two micro-batches and reports the squared norm of each. With signs_S (1 or -1
+    for each response) it also reports the squared norm of the first one's gradient with these signs, at the price
+    of one more backward pass of that size.
     """
 
-    num_responses: int
-    plain: float
-    signed: float
+    signs_S: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class BlockNorms:
+    """Squared norms of the mean gradients of equal blocks of `responses` responses, each of whole groups."""
+
+    responses: int
+    norms_sq_K: tuple[float, ...]
+    signed_sq: float | None
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ class UpdateStats:
     optimizer_steps: int
     backward_passes: int
     metrics: Mapping[str, float]
-    signed_norms: SignedNorms | None = None
+    block_norms: BlockNorms | None = None
 
 
 @dataclass(frozen=True)

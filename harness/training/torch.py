@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 
 from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
+from harness.training.blocks import Blocks, block_size
 from harness.training.packing import chosen_logprobs, pack_rows, response_logprobs, token_logits
 from harness.training.trainer import Diverged, Loss, TokenLoss, TokenTensors
-from harness.types import SignedNorms, TokenBatch, TrainBatch, UpdateStats
+from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 
 
 class TorchModule:
@@ -58,22 +59,23 @@ class TorchModule:
         batch: TrainBatch,
         loss_of: Callable[[TrainBatch], TokenLoss],
         lr: float,
-        signs_S: np.ndarray | None = None,
+        probe: NoiseProbe | None = None,
     ) -> UpdateStats:
         """One optimizer step on sum_n loss_weights_N[n] * loss_N[n], accumulated over micro-batches."""
         metrics: dict[str, float] = {}
         loss = 0.0
-        signed_norms = None
-        passes = 0
-        for part in split_batch(batch, self.micro):
+        size = self.micro if probe is None else block_size(batch, self.micro)
+        blocks = None if probe is None or size is None else Blocks(self.parameters, batch.num_responses, size)
+        parts = list(split_batch(batch, size or self.micro))
+        for number, part in enumerate(parts):
             token_loss = loss_of(part)
             weighted_N = token_loss.loss_N * torch.from_numpy(part.loss_weights_N).to(token_loss.loss_N)
+            if blocks is not None and probe is not None and probe.signs_S is not None and number == 0:
+                blocks.measure_signed(weighted_N, np.repeat(probe.signs_S[:size], part.lengths_S))
             part_loss = weighted_N.sum()
-            if signs_S is not None and passes == 0:
-                signed_norms = self._signed_norms(weighted_N, part.lengths_S, signs_S, batch.num_responses)
-            else:
-                part_loss.backward()
-            passes += 1
+            part_loss.backward()
+            if blocks is not None:
+                blocks.take()
             loss += part_loss.item()
             share = len(part.token_ids_N) / len(batch.token_ids_N)
             for name, value_N in token_loss.diagnostics.items():
@@ -81,25 +83,9 @@ class TorchModule:
                     metrics[name] = max(metrics.get(name, -np.inf), value_N.max().item())
                 else:
                     metrics[name] = metrics.get(name, 0.0) + share * value_N.mean().item()
+        found = None if blocks is None else blocks.give_back()
         metrics |= {f"loss/{self.role}": loss, f"grad/{self.role}_norm": self._apply(loss, lr)}
-        return UpdateStats(optimizer_steps=1, backward_passes=passes, metrics=metrics, signed_norms=signed_norms)
-
-    def _signed_norms(
-        self, weighted_N: torch.Tensor, lengths_S: np.ndarray, signs_S: np.ndarray, num_responses: int
-    ) -> SignedNorms:
-        """Measure the micro-batch's signed and plain gradient; leaves the plain one accumulated."""
-        signs_N = torch.from_numpy(np.repeat(signs_S[: len(lengths_S)], lengths_S)).to(weighted_N)
-        # The weights have the denominators of the whole step: this makes the gradient a mean over these responses.
-        scale = num_responses / len(lengths_S)
-        (weighted_N * signs_N).sum().backward(retain_graph=True)
-        signed = (scale * self._norm()) ** 2
-        self.optimizer.zero_grad()
-        weighted_N.sum().backward()
-        return SignedNorms(len(lengths_S), plain=(scale * self._norm()) ** 2, signed=signed)
-
-    def _norm(self) -> float:
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients).item()
+        return UpdateStats(optimizer_steps=1, backward_passes=len(parts), metrics=metrics, block_norms=found)
 
     def _apply(self, loss: float, lr: float) -> float:
         """Clip and step on the accumulated gradient; returns its norm before clipping."""
@@ -131,7 +117,7 @@ class TorchTrainer(TorchModule):
         super().__init__(model, optimizer, micro, longest_shared_row, role="actor")
         self.temperature = temperature
 
-    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
+    def step(self, batch: TrainBatch, loss: Loss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         def loss_of(part: TrainBatch) -> TokenLoss:
             logits_NV = token_logits(self.model, pack_rows(part, self.longest_shared_row), self.temperature)
             tokens = _tensors(part, chosen_logprobs(logits_NV, part.token_ids_N))
@@ -142,7 +128,7 @@ class TorchTrainer(TorchModule):
             }
             return TokenLoss(found.loss_N, {**diagnostics, **found.diagnostics})
 
-        return self._optimize(batch, loss_of, lr, signs_S)
+        return self._optimize(batch, loss_of, lr, probe)
 
     def logprobs(self, batch: TokenBatch) -> list[np.ndarray]:
         return response_logprobs(self.model, self.micro, self.temperature, self.longest_shared_row, batch)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from harness.types import TokenBatch, TrainBatch, UpdateStats
+from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 
 
 class Diverged(Exception):
@@ -69,11 +69,10 @@ class ValueLoss(Protocol):
 class Trainer(Protocol):
     """Owns weights and optimizer; knows no algorithm."""
 
-    def step(self, batch: TrainBatch, loss: Loss, lr: float, signs_S: np.ndarray | None = None) -> UpdateStats:
+    def step(self, batch: TrainBatch, loss: Loss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         """One optimizer step on the whole batch. Raises Diverged, with the weights untouched, when it is not finite.
 
-        With signs_S (1 or -1 for each response) it also measures SignedNorms on its first micro-batch, at the
-        price of one more backward pass of that size; the step itself does not change.
+        A probe is answered by BlockNorms, unless the batch has no two equal blocks of whole groups.
         """
 
     def logprobs(self, batch: TokenBatch) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ import torch
 
 from harness.algorithm.losses import ClippedPolicyLoss, loss_weights
 from harness.config import OptimizerConfig
-from harness.training.batch import make_train_batch, split_batch, token_batch
+from harness.training.batch import make_train_batch, token_batch
 from harness.training.torch import TorchTrainer
 from harness.training.trainer import Diverged, TokenLoss, TokenTensors
 from harness.types import TrainBatch
@@ -119,31 +118,3 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_alone() -> None:
         trainer.step(batch_of(), broken, 1e-3)
     assert torch.equal(torch.cat([p.detach().flatten() for p in trainer.parameters]), before)
     assert all(p.grad is None for p in trainer.parameters)
-
-
-def test_signed_norms_are_those_of_the_signed_and_the_plain_mean_and_change_no_step() -> None:
-    """Micro-batches of one response give each response's own gradient u_s; a group of four is a block."""
-    batch = batch_of("sample")
-    signs_S = np.repeat([1.0, -1.0, 1.0], 4)
-    trainer = trainer_of(torch.float64, micro=12, longest_shared_row=1024)
-    measured = trainer.step(batch, LOSS, 1e-3, signs_S)
-    assert measured.signed_norms is not None and measured.signed_norms.num_responses == 12
-    flipped = replace(batch, loss_weights_N=batch.loss_weights_N * np.repeat(signs_S, batch.lengths_S))
-    expected = trainer_of(torch.float64, micro=12, longest_shared_row=1024).step(flipped, LOSS, 1e-3)
-    assert measured.signed_norms.signed == pytest.approx(expected.metrics["grad/actor_norm"] ** 2, rel=1e-9)
-    assert measured.signed_norms.plain == pytest.approx(measured.metrics["grad/actor_norm"] ** 2, rel=1e-12)
-    plain = trainer_of(torch.float64, micro=12, longest_shared_row=1024)
-    assert plain.step(batch, LOSS, 1e-3).metrics == measured.metrics
-    for one, other in zip(plain.parameters, trainer.parameters, strict=True):
-        assert torch.equal(one, other)
-
-
-def test_signed_norms_of_a_part_are_scaled_to_its_own_mean() -> None:
-    batch = batch_of("sample")
-    first = trainer_of(torch.float64, micro=4, longest_shared_row=1024).step(batch, LOSS, 1e-3, np.ones(12))
-    alone = next(split_batch(batch_of("sample"), 4))
-    alone = replace(alone, loss_weights_N=alone.loss_weights_N * 3)  # 1/12 a response becomes 1/4
-    expected = trainer_of(torch.float64, micro=4, longest_shared_row=1024).step(alone, LOSS, 1e-3)
-    assert first.signed_norms is not None and first.signed_norms.num_responses == 4
-    assert first.signed_norms.plain == pytest.approx(expected.metrics["grad/actor_norm"] ** 2, rel=1e-9)
-    assert first.signed_norms.signed == pytest.approx(first.signed_norms.plain, rel=1e-9)
