@@ -41,6 +41,7 @@ STYLE: Any = {
 }
 # A limit that does not exist is drawn as an arrow this factor long.
 ARROW = 1.25
+MOST_ENTRIES = 12
 
 
 def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
@@ -78,7 +79,7 @@ def curves(axes: Axes, report: Report, tables: Tables) -> None:
     axes.set(xlabel="samples trained N", ylabel=f"J(N), {report['target']['metric']}")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n / 1000:g}k" if n else "0"))
     axes.margins(x=0)
-    _legend_beside(axes, handles, along)
+    _legend_beside(axes, handles, arms, colour)
 
 
 def penalty(axes: Axes, report: Report, tables: Tables) -> None:
@@ -88,16 +89,16 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
     # The two are shifted a little apart so that neither hides the other's interval.
-    _points(axes, arms, "r_N", BLUE, "o", shift=0.96)
-    _points(axes, arms, "r_T", ORANGE, "s", shift=1.04)
+    _points(axes, arms, "r_N", BLUE, shift=0.96)
+    _points(axes, arms, "r_T", ORANGE, shift=1.04)
     handles = [
         Line2D([], [], color=BLUE, marker="o", linestyle="", label="$r_N$ samples"),
-        Line2D([], [], color=ORANGE, marker="s", linestyle="", label="$r_T$ time"),
+        Line2D([], [], color=ORANGE, marker="o", linestyle="", label="$r_T$ time"),
     ]
     if len(fit):
         handles.append(Line2D([], [], color=BLUE, linestyle=":", linewidth=0.8, label=r"fit of $1+B/B_c$"))
-    if arms["is_control"].any():
-        handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", mfc="white", label="other lr rule"))
+    for rule, (marker, _) in _rule_styles(arms).items():
+        handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="", mfc="white", label=f"{rule} rule"))
     axes.legend(handles=handles, loc="best")
     _setting_axis(axes, arms)
     _ratio_axis(axes.yaxis)
@@ -166,7 +167,7 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
     colour, handles = _colours(arms[along]), []
     for arm in _rows(drawn.sort_values([along, "is_control"])):
         own = colour(getattr(arm, along))
-        face = "white" if arm.is_control else own
+        face, marker = ("white", _rule_styles(arms)[arm.lr_rule][0]) if arm.is_control else (own, "o")
         style: dict[str, Any] = {"color": own, "elinewidth": 0.8, "mfc": face, "capsize": 1.5}
         style["xerr"] = _lengths(arm.r_q, arm.r_q_low, arm.r_q_high)
         height = arm.r_N_low if np.isnan(arm.r_N) else arm.r_N
@@ -174,10 +175,10 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
             axes.errorbar(arm.r_q, height, yerr=height * (ARROW - 1), lolims=True, marker="_", **style)
         else:
             limits = _lengths(height, arm.r_N_low, arm.r_N_high)
-            axes.errorbar(arm.r_q, height, yerr=limits, marker="o", **style)
+            axes.errorbar(arm.r_q, height, yerr=limits, marker=marker, **style)
         label = _label(arms, arm, report["reference_arm"])
-        handles.append(Line2D([], [], label=label, marker="o", linestyle="", color=own, mfc=face))
-    _legend_beside(axes, handles, along)
+        handles.append(Line2D([], [], label=label, marker=marker, linestyle="", color=own, mfc=face))
+    _legend_beside(axes, handles, arms, colour)
     axes.margins(0.15)
     ends = np.array([min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])])
     window = axes.get_xlim(), axes.get_ylim()
@@ -188,18 +189,26 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
     axes.annotate("costs", (0.03, 0.93), xycoords="axes fraction", fontsize=7, color=GREY)
 
 
-def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, marker: str, shift: float) -> None:
+def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, shift: float) -> None:
     """Estimates with intervals; open markers are controls, arrows are lower bounds."""
-    along = _along(arms)
+    along, styles = _along(arms), _rule_styles(arms)
     for arm in _rows(arms):
         value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
-        x = getattr(arm, along) * shift * (1.2 if arm.is_control else 1)
+        place = 1 + list(styles).index(arm.lr_rule) if arm.is_control else 0
+        x = getattr(arm, along) * shift * 1.15**place
         style: dict[str, Any] = {"color": colour, "elinewidth": 0.8, "capsize": 1.5}
         if not np.isnan(value):
-            face = "white" if arm.is_control else colour
-            axes.errorbar(x, value, yerr=_lengths(value, low, high), marker=marker, mfc=face, **style)
+            style |= {"marker": styles[arm.lr_rule][0], "mfc": "white"} if arm.is_control else {"marker": "o"}
+            axes.errorbar(x, value, yerr=_lengths(value, low, high), **style)
         elif not np.isnan(low):
             axes.errorbar(x, low, yerr=low * (ARROW - 1), lolims=True, marker="_", **style)
+
+
+def _rule_styles(arms: pd.DataFrame) -> dict[str, tuple[str, Any]]:
+    """(marker, line) of each learning-rate rule but the reference's."""
+    rules = dict.fromkeys(arms.loc[arms["is_control"], "lr_rule"])
+    lines = ["--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (6, 2, 1, 2, 1, 2))]
+    return {rule: ("s^DvPX"[place % 6], lines[place % 6]) for place, rule in enumerate(rules)}
 
 
 def _lengths(value: float, low: float, high: float) -> list[list[float]] | None:
@@ -226,12 +235,13 @@ def _label(arms: pd.DataFrame, arm: Any, reference: str) -> str:
     return label + (" (ref.)" if arm.arm == reference else "")
 
 
-def _line_style(arms: pd.DataFrame, arm: Any) -> str:
-    """Solid for the reference's rule, dashed for controls; arms of one colour differ among themselves."""
+def _line_style(arms: pd.DataFrame, arm: Any) -> Any:
+    """Solid for the reference's rule, one of its own for each other; arms of one colour and rule differ too."""
     along = _along(arms)
-    twins = list(arms.loc[(arms[along] == getattr(arm, along)) & (arms["is_control"] == arm.is_control), "arm"])
-    styles = ("--", ":", "-.", "-") if arm.is_control else ("-", "-.", ":", "--")
-    return styles[twins.index(arm.arm) % len(styles)]
+    if arm.is_control:
+        return _rule_styles(arms)[arm.lr_rule][1]
+    twins = list(arms.loc[(arms[along] == getattr(arm, along)) & ~arms["is_control"], "arm"])
+    return ("-", "-.", ":", "--")[twins.index(arm.arm) % 4]
 
 
 def _rows(table: pd.DataFrame) -> list[Any]:
@@ -250,7 +260,14 @@ def _short(value: float) -> str:
     return f"{value:g}" if value >= 0.01 else np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
 
 
-def _legend_beside(axes: Axes, handles: list[Line2D], along: str) -> None:
+def _legend_beside(axes: Axes, handles: list[Line2D], arms: pd.DataFrame, colour: Callable[[float], Any]) -> None:
+    """One entry per arm; where they are too many, one per colour and one per learning-rate rule."""
+    along = _along(arms)
+    if len(handles) > MOST_ENTRIES:
+        values = sorted(arms[along].unique())
+        handles = [Line2D([], [], color=colour(value), label=_short(value)) for value in values]
+        for rule, (marker, line) in _rule_styles(arms).items():
+            handles.append(Line2D([], [], color=GREY, ls=line, marker=marker, mfc="white", label=rule))
     title = "batch B" if along == "train_batch" else "learning rate"
     axes.legend(handles=handles, title=title, title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
 

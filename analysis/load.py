@@ -186,7 +186,9 @@ def _is_record(value: Any) -> bool:
         isinstance(value, dict)
         and value.get("kind") in ("train", "eval")
         and isinstance(value.get("samples_trained"), int | float)
+        and 0 <= value["samples_trained"] < math.inf
         and isinstance(value.get("metrics"), dict)
+        and isinstance(value.get("seconds", {}), dict)
     )
 
 
@@ -212,7 +214,7 @@ def _table(records: list[dict[str, Any]], identity: Mapping[str, Any], kind: str
     columns: dict[str, Any] = {name: _column(records, name) for name in COUNTERS}
     if kind == "train":
         columns |= {name: _column(records, name) for name in TRAIN_FIELDS}
-        seconds = [record.get("seconds") or {} for record in records]
+        seconds = [record.get("seconds", {}) for record in records]
         columns |= {f"{phase}_s": _column(seconds, phase) for phase in PHASES}
     metrics = [record["metrics"] for record in records]
     names = dict.fromkeys(name for found in metrics for name in found)
@@ -246,9 +248,12 @@ def _read_timing(path: Path) -> pd.DataFrame:
     names = ("round", "arm", "samples", "tokens", "updates")
     rows: dict[tuple[int, str], dict[str, Any]] = {}
     for record in read_lines(path)[0]:
-        if isinstance(record, dict) and isinstance(record.get("seconds"), dict) and record.get("round", 0) > 0:
+        if not isinstance(record, dict) or not isinstance(record.get("seconds"), dict):
+            continue
+        number = record.get("round")
+        if isinstance(number, int) and number > 0:
             seconds = {f"{phase}_s": record["seconds"].get(phase, 0.0) for phase in PHASES}
-            rows[record["round"], str(record.get("arm"))] = {name: record.get(name) for name in names} | seconds
+            rows[number, str(record.get("arm"))] = {name: record.get(name) for name in names} | seconds
     numbers = ["samples", "tokens", "updates", *(f"{phase}_s" for phase in PHASES)]
     return pd.DataFrame(list(rows.values()), columns=["round", "arm", *numbers]).astype(dict.fromkeys(numbers, float))
 

@@ -2,9 +2,9 @@
 
     python -m analysis.simulate [--sweeps 2000] [--workers 2]
 
-prints one row per cell: seeds, kind of curve, evaluation grid, share of censored trials; then the coverage of r_N, r_q
-and r_T (the worst arm of each) and of the gradient slope, the median width of r_N (upper over lower limit, where it has
-both), and the bias and spread of single N* where hardly any is censored. `!` marks what lies below 0.95 less three
+prints one row per cell: seeds, kind of curve, evaluation grid, share of censored trials; then the coverage of r_N (its
+worst arm), r_q, r_T (its worst arm) and the gradient slope, the median width of r_N (upper over lower limit, where it
+has both), and the bias and spread of single N* where hardly any is censored. `!` marks what lies below 0.95 less three
 standard errors of the simulation.
 """
 
@@ -89,7 +89,7 @@ def evaluation_grid(train_batch: int, every_samples: int, budget_samples: int) -
 
 
 def simulate(cell: Cell, num_sweeps: int, seed: int = 0) -> Coverage:
-    """Coverage over num_sweeps sweeps. The worst arm stands for r_N, r_q and r_T."""
+    """Coverage over num_sweeps sweeps: of r_N and r_T in the worst arm, of r_q over all arms, which are alike in it."""
     rng = np.random.default_rng([seed, CELLS.index(cell)])
     budget = _budget(cell.censored_frac)
     held: dict[str, list[list[bool]]] = {"r_N": [], "r_q": [], "r_T": [], "slope": []}
@@ -109,6 +109,7 @@ def simulate(cell: Cell, num_sweeps: int, seed: int = 0) -> Coverage:
         widths += [width for _, width in ratios["r_N"] if width is not None]
         held["slope"].append([_slope_holds(cell.num_seeds, rng)])
     shares = {name: float(np.mean(rows, axis=0).min()) for name, rows in held.items()}
+    shares["r_q"] = float(np.mean(held["r_q"]))
     width = math.exp(float(np.median(widths))) if len(widths) > num_sweeps / 10 else math.nan
     censored = num_censored / (num_sweeps * len(ARMS) * cell.num_seeds)
     bias, sd = (float(np.mean(errors)), float(np.std(errors))) if censored < 0.01 else (math.nan, math.nan)
@@ -198,7 +199,8 @@ def main() -> None:
             print(
                 f"{cell.num_seeds:5d} {cell.curve:6s} {cell.grid:6s} {found.censored:8.2f} | "
                 + " ".join(f"{share:.3f}{' ' if share >= limit else '!'}" for share in shares)
-                + f"| {found.width:9.2f} | {100 * found.bias:+6.1f}% {100 * found.spread:5.1f}%",
+                + f"| {found.width:9.2f} | "
+                + ("" if math.isnan(found.bias) else f"{100 * found.bias:+6.1f}% {100 * found.spread:5.1f}%"),
                 flush=True,
             )
 

@@ -27,6 +27,8 @@ from analysis.target import Crossing, round_up, samples_to_target
 from analysis.throughput import Clock, choose, clocks
 
 ACTOR_NORM = "grad/actor_norm"
+# The batch, and what a learning-rate rule makes of it.
+BATCH_AXES = ["num_prompts", "group_size", "train_batch", "in_flight", "lr", "critic_lr"]
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,7 @@ class Study:
 
     def family(self, arm: str) -> tuple[str, ...]:
         """What an arm shares with those it is compared along: everything varied but the batch and the rate applied."""
-        row = self.sweep.arms.loc[arm].drop(["num_prompts", "group_size", "train_batch", "lr", "in_flight"])
-        return tuple(map(str, row))
+        return tuple(map(str, self.sweep.arms.loc[arm].drop(BATCH_AXES, errors="ignore")))
 
     def verdict(self, arm: str) -> tuple[decision.Verdict, str]:
         """The verdict and its reason."""

@@ -29,8 +29,8 @@ def _fastest(report: Report) -> str:
         subject = _subject(report, best)
         text = f"{subject[0].upper()}{subject[1:]} reaches {goal} first: in {within} of the time of the reference, "
         text += _subject(report, reference)
-    ties = [_short(report, arms[name]) for name in advice["ties"]]
-    return text + (f"; not told apart from it: {_listed(ties)}." if ties else ".")
+    ties = f"; not told apart from it: {_listed(advice['ties'])}" if advice["ties"] else ""
+    return f"{text}{ties}."
 
 
 def _alignment(report: Report) -> str:
@@ -55,20 +55,37 @@ def _alignment(report: Report) -> str:
 
 
 def _controls(report: Report) -> list[str]:
-    reference = _by_name(report)[report["reference_arm"]]
+    """A sentence for each other learning-rate rule."""
+    own = _by_name(report)[report["reference_arm"]]["lr_rule"]
+    rules = dict.fromkeys(arm["lr_rule"] for arm in report["arms"] if arm["lr_rule"] != own)
     found = []
-    for arm in report["arms"]:
-        if arm["lr_rule"] == reference["lr_rule"]:
-            continue
-        text = f"A {arm['lr_rule']} learning rate at B = {arm['train_batch']:,} {_needs(arm)}"
-        twins = [a for a in report["arms"] if a["lr_rule"] == reference["lr_rule"] and _same_batch(a, arm)]
-        if twins and twins[0]["r_N"]["estimate"] is not None:
-            text += f", against {interval(twins[0]['r_N'])} under the {reference['lr_rule']} rule"
-        if arm["r_T"]["estimate"] is not None:
-            text += f", and {interval(arm['r_T'])} times its time"
-        gain = {"faster": "faster than the reference", "slower": "slower than the reference"}
-        found.append(f"{text}: {gain.get(arm['verdict'], 'no gain over the reference is shown')}.")
+    for rule in rules:
+        arms = sorted((arm for arm in report["arms"] if arm["lr_rule"] == rule), key=lambda arm: arm["train_batch"])
+        aligned = [_short(report, arm) for arm in arms if arm["aligned"]]
+        parts = [f"aligned at {_listed(aligned)}"] if aligned else []
+        beyond = [arm for arm in arms if not arm["aligned"]]
+        if len(beyond) > 2:
+            parts += [f"r_N is {_listed([_penalty(report, arm) for arm in beyond])}"]
+        else:
+            parts += [_control(report, arm, own) for arm in beyond]
+        found.append(f"With the {rule} rule instead: {'; '.join(parts)}.")
     return found
+
+
+def _penalty(report: Report, arm: Mapping[str, Any]) -> str:
+    r_N = arm["r_N"] | {"ci95": [arm["r_N"]["ci95"][0] if arm["r_N"]["estimate"] is None else None, None]}
+    return f"{interval(r_N)} at {_short(report, arm)}"
+
+
+def _control(report: Report, arm: Mapping[str, Any], own_rule: str) -> str:
+    text = f"{_short(report, arm)} {_needs(arm)}"
+    if arm["r_T"]["estimate"] is not None:
+        gain = {"faster": "faster", "slower": "slower"}.get(arm["verdict"], "no gain is shown")
+        text += f" and {interval(arm['r_T'])} times its time ({gain})"
+    twins = [other for other in report["arms"] if other["lr_rule"] == own_rule and _same_batch(other, arm)]
+    if twins and twins[0]["r_N"]["estimate"] is not None:
+        text += f", where the {own_rule} rule needs {interval(twins[0]['r_N'])} times the samples"
+    return text
 
 
 def _left_out(report: Report) -> list[str]:

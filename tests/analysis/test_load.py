@@ -55,10 +55,11 @@ def test_damaged_lines_are_skipped_and_counted(sweep: Path) -> None:
     lines = path.read_text().splitlines()
     lines[3] = lines[3][:40]
     lines[6:6] = ['{"kind": "train"}', "\x00\x00", '{"kind": "note", "samples_trained": 1, "metrics": {}}', "[1]"]
+    lines[8:8] = ['{"kind": "eval", "samples_trained": NaN, "metrics": {}}']
     path.write_text("\n".join(lines) + '\n{"kind": "eval", "sam')
     loaded = load_sweep(sweep)
-    assert loaded.trials.loc[TRIAL, "num_bad_lines"] == 6
-    assert loaded.trials["num_bad_lines"].sum() == 6
+    assert loaded.trials.loc[TRIAL, "num_bad_lines"] == 7
+    assert loaded.trials["num_bad_lines"].sum() == 7
 
 
 def test_after_a_gap_the_samples_of_an_update_are_unknown(sweep: Path) -> None:

@@ -85,7 +85,8 @@ def test_the_first_sentence_answers_the_question(report: dict[str, Any]) -> None
     assert first.startswith("A batch of 256 responses (P32-G8-sqrt) reaches 0.7 in eval/score first: in 0.")
     assert "95% interval" in first and "a batch of 64 responses (P8-G8-sqrt)" in first
     assert "aligned from B = 16 to B = 256" in aligned
-    assert control.startswith("A fixed learning rate at B = 256 needs 1.")
+    assert control.startswith("With the fixed rule instead: B = 256 needs 1.")
+    assert "times its time (no gain is shown), where the sqrt rule needs 1." in control
     assert "5 of 5 of P512-G8-sqrt" in censored
 
 

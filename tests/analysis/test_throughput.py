@@ -35,6 +35,15 @@ def test_samples_over_the_seconds_of_the_four_phases(tmp_path: Path) -> None:
     assert means["train_s_per_sample"] == pytest.approx(0.2 * 7 / 358)
 
 
+def test_checkpoint_and_evaluation_are_no_part_of_q(tmp_path: Path) -> None:
+    """A step of 2506.9 s held 2322.5 s of checkpoint and 43.9 s of evaluation: 5120 / 140.5 = 36.4, not 2.04."""
+    sweep = write_sweep(tmp_path / "s", SweepTruth([ArmTruth(8)], num_seeds=1, timing_rounds=0))
+    record = train_record(1, 5120, 140.5) | {"wall_s": 2506.9}
+    record["seconds"] = {**record["seconds"], "checkpoint": 2322.5, "eval": 43.9}  # type: ignore[dict-item]
+    write_trial(sweep / "trials/P8-G8-sqrt-s0", [record])
+    assert clocks(load_sweep(sweep))["records"].means("P8-G8-sqrt")["samples_per_s"] == pytest.approx(36.4, abs=0.05)
+
+
 def test_seconds_after_a_gap_are_left_out_with_their_samples(tmp_path: Path) -> None:
     """Step 2 is lost: 100 samples in 1 s and 100 in 1 s remain; step 3 would look like 200 samples in 1 s."""
     sweep = write_sweep(tmp_path / "s", SweepTruth([ArmTruth(8)], num_seeds=1, timing_rounds=0))
