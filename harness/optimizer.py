@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.algorithm.config import CriticConfig
 from harness.algorithm.lr_rules import AdamSettings, scale_adam, scale_clip_norm, scale_warmup, scale_weight_decay
 from harness.config import OptimizerConfig
 
 SCALED = ("betas", "eps", "weight_decay", "clip_norm", "warmup_samples")
-# What algorithm.critic may set for itself; everything else, and what it leaves open, is the actor's.
-OF_THE_CRITIC = ("lr", "lr_rule", "noise_scale", "lr_table")
 
 
 def resolve_critic(
-    actor: OptimizerConfig, critic: Any, train_batch: int, reference_batch: int
+    actor: OptimizerConfig, critic: CriticConfig | None, train_batch: int, reference_batch: int
 ) -> dict[str, Any] | None:
-    """The same as resolve_optimizer for the critic's optimizer; None for an algorithm without a critic."""
+    """The same as resolve_optimizer for the critic's optimizer; None for an algorithm without a critic.
+
+    What the critic leaves open is the actor's at the reference batch.
+    """
     if critic is None:
         return None
-    own = {name: getattr(critic, name) for name in OF_THE_CRITIC if getattr(critic, name) is not None}
+    own = {name: value for name, value in critic if value is not None}
     return resolve_optimizer(actor.model_copy(update=own), train_batch, reference_batch, "algorithm.critic")
 
 

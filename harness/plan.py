@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.algorithm.config import ActorCriticConfig
 from harness.config import Sections, SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
 from harness.explain import closest, explain, variants
@@ -278,14 +279,15 @@ def _name_part(name: str, value: Any) -> str:
     ('lr3e-4', 'small', 'model_seed1')
     >>> _name_part("optimizer.betas", [0.9, 0.95]), _name_part("algorithm.loss_average", "token")
     ('betas0.9_0.95', 'loss_average_token')
-    >>> _name_part("algorithm.critic.lr_rule", "fixed")
-    'critic_lr_rule_fixed'
+    >>> _name_part("algorithm.critic.lr_rule", "fixed"), _name_part("optimizer.clip_norm", None)
+    ('critic_lr_rule_fixed', 'clip_norm_unset')
     """
     section, _, last = name.rpartition(".")
     label = {"name": "", "seed": f"{section.replace('.', '_')}_seed"}.get(last, last)
     label = f"critic_{label}" if section.endswith(".critic") else label
     words = [
-        _short_number(v) if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])
+        _short_number(v) if isinstance(v, float) else "unset" if v is None else str(v)
+        for v in (value if isinstance(value, list) else [value])
     ]
     text = "_".join(word.rstrip("/").rpartition("/")[2] for word in words)
     separator = "_" if label and text[:1].isalpha() else ""
@@ -330,7 +332,7 @@ def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequen
     settings = arm.settings
     try:
         batches = settings.batch.train_batch, reference_batch
-        critic = getattr(settings.algorithm, "critic", None)
+        critic = settings.algorithm.critic if isinstance(settings.algorithm, ActorCriticConfig) else None
         resolved = {
             "optimizer": resolve_optimizer(settings.optimizer, *batches),
             "critic_optimizer": resolve_critic(settings.optimizer, critic, *batches),

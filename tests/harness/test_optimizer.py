@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from harness.algorithm.config import CriticConfig
 from harness.config import OptimizerConfig, SweepConfig
 from harness.errors import InputError
 from harness.explain import explain
@@ -88,29 +88,44 @@ def test_surge_reaches_the_trial() -> None:
     assert arms["P32-G8-surge"]["lr"] == pytest.approx(3.75e-4)
 
 
-def critic(**own: Any) -> SimpleNamespace:
-    """algorithm.critic: what it does not set is None."""
-    return SimpleNamespace(**{"lr": None, "lr_rule": None, "noise_scale": None, "lr_table": None} | own)
-
-
 def test_the_critic_has_a_rate_and_a_rule_of_its_own() -> None:
     actor = OptimizerConfig(lr=3e-4, lr_rule="sqrt", clip_norm=1.0, clip_norm_rule="inverse_sqrt")
     assert resolve_critic(actor, None, 256, 64) is None
-    assert resolve_critic(actor, critic(), 256, 64) == resolve_optimizer(actor, 256, 64)
-    own = resolve_critic(actor, critic(lr=8e-4, lr_rule="linear"), 256, 64)
+    assert resolve_critic(actor, CriticConfig(), 256, 64) == resolve_optimizer(actor, 256, 64)
+    own = resolve_critic(actor, CriticConfig(lr=8e-4, lr_rule="linear"), 256, 64)
     # kappa 4: its own rate times 4; the clip norm is the actor's, halved
     assert own is not None
     assert (own["lr"], own["lr_ref"], own["lr_rule"]) == (pytest.approx(3.2e-3), 8e-4, "linear")
     assert (own["clip_norm"], own["clip_norm_ref"]) == (0.5, 1.0)
 
 
+def test_actor_and_critic_follow_the_batch_apart() -> None:
+    # kappa 256/64 = 4: both 2 x 3e-4, only the actor, only the critic
+    arms = [{"batch.num_prompts": 64, "optimizer.lr_rule": "sqrt"}]
+    arms += [
+        {"batch.num_prompts": 256, "optimizer.lr_rule": actor, "algorithm.critic.lr_rule": critic}
+        for actor, critic in (("sqrt", "sqrt"), ("sqrt", "fixed"), ("fixed", "sqrt"))
+    ]
+    plan = make_plan(
+        sweep({}, algorithm={"name": "ppo"}, batch={"group_size": 1}, arms=arms, reference={"batch.num_prompts": 64})
+    )
+    rates = {t.arm: (t.axes["lr"], t.axes["critic_lr"], t.axes["critic_lr_rule"]) for t in plan.trials}
+    assert rates == {
+        "P64-G1-sqrt-critic_lr_rule_unset": (3e-4, 3e-4, "sqrt"),
+        "P256-G1-sqrt-critic_lr_rule_sqrt": (6e-4, 6e-4, "sqrt"),
+        "P256-G1-sqrt-critic_lr_rule_fixed": (6e-4, 3e-4, "fixed"),
+        "P256-G1-fixed-critic_lr_rule_sqrt": (3e-4, 6e-4, "sqrt"),
+    }
+    assert [trial.config.critic_optimizer is not None for trial in plan.trials] == [True] * 4
+
+
 def test_an_error_in_the_critics_rule_names_the_critic() -> None:
     with pytest.raises(InputError) as caught:
-        resolve_critic(OptimizerConfig(lr=3e-4), critic(lr_rule="adam_sde"), 640, 64)
+        resolve_critic(OptimizerConfig(lr=3e-4), CriticConfig(lr_rule="adam_sde"), 640, 64)
     assert str(caught.value).startswith("algorithm.critic.lr_rule: adam_sde at kappa = 10 needs")
     actor = OptimizerConfig(lr=3e-4, lr_rule="table", lr_table={64: 3e-4, 256: 5e-4})
     with pytest.raises(InputError) as caught:
-        resolve_critic(actor, critic(lr=8e-4), 256, 64)
+        resolve_critic(actor, CriticConfig(lr=8e-4), 256, 64)
     assert str(caught.value) == (
         "algorithm.critic.lr_table: 0.0003 at the reference batch 64, where algorithm.critic.lr is 0.0008; the two have to agree"
     )
