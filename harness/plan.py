@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from typing import Any
 
 from pydantic import ValidationError
 
 from harness.algorithm.config import ActorCriticConfig
+from harness.arm_names import arm_names, digest, leaves_of
 from harness.config import Sections, SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
 from harness.explain import closest, explain, variants
@@ -23,7 +20,6 @@ from harness.optimizer import resolve_critic, resolve_optimizer
 PLAN_FORMAT = 1
 # These carry their own part of an arm's name and their own axis.
 _NAMED = ("batch.num_prompts", "batch.group_size", "optimizer.lr_rule")
-_LONGEST_ARM_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ def make_plan(sweep: SweepConfig) -> Plan:
     _refuse_duplicates(arms)
     _refuse_different_grids(arms)
     varied = _varied_names(arms)
-    names = _arm_names(arms, varied)
+    names = arm_names([arm.settings for arm in arms], varied)
     reference = _reference(sweep, arms, names)
     reference_batch = arms[reference].settings.batch.train_batch
     trials = [
@@ -239,78 +235,18 @@ def _refuse_different_grids(arms: Sequence[_Arm]) -> None:
             )
 
 
-def _leaves(settings: Sections) -> dict[str, Any]:
-    return flatten(settings.model_dump(mode="json"))
-
-
 def _varied_names(arms: Sequence[_Arm]) -> list[str]:
     """Dotted names that some arm sets and in whose resolved value the arms differ. A table of rates shows in `lr`."""
     given = dict.fromkeys(
-        name
-        for arm in arms
-        for name in arm.overrides
-        if name not in _NAMED and not name.startswith("optimizer.lr_table.")
+        name for arm in arms for name in arm.overrides if name not in _NAMED and ".lr_table." not in name
     )
-    leaves = [_leaves(arm.settings) for arm in arms]
+    leaves = [leaves_of(arm.settings) for arm in arms]
     return [name for name in given if len({json.dumps(leaf.get(name)) for leaf in leaves}) > 1]
-
-
-def _arm_names(arms: Sequence[_Arm], varied: Sequence[str]) -> list[str]:
-    """Readable, unique, safe as a folder name; a hash of the settings settles what stays ambiguous."""
-    names = []
-    for arm in arms:
-        batch, leaves = arm.settings.batch, _leaves(arm.settings)
-        parts = [f"P{batch.num_prompts}", f"G{batch.group_size}", arm.settings.optimizer.lr_rule]
-        parts += [_name_part(name, leaves[name]) for name in varied if name in leaves]
-        names.append("-".join(parts))
-    counts = Counter(names)
-    return [
-        name
-        if counts[name] == 1 and len(name) <= _LONGEST_ARM_NAME
-        else f"{name[:_LONGEST_ARM_NAME]}-{_digest(arm.settings)}"
-        for name, arm in zip(names, arms, strict=True)
-    ]
-
-
-def _name_part(name: str, value: Any) -> str:
-    """`lr3e-4` for optimizer.lr 3e-4; a section's `name` needs no label.
-
-    >>> _name_part("optimizer.lr", 0.0003), _name_part("model.name", "models/small"), _name_part("model.seed", 1)
-    ('lr3e-4', 'small', 'model_seed1')
-    >>> _name_part("optimizer.betas", [0.9, 0.95]), _name_part("algorithm.loss_average", "token")
-    ('betas0.9_0.95', 'loss_average_token')
-    >>> _name_part("algorithm.critic.lr_rule", "fixed"), _name_part("optimizer.clip_norm", None)
-    ('critic_lr_rule_fixed', 'clip_norm_unset')
-    """
-    section, _, last = name.rpartition(".")
-    label = {"name": "", "seed": f"{section.replace('.', '_')}_seed"}.get(last, last)
-    label = f"critic_{label}" if section.endswith(".critic") else label
-    words = [
-        _short_number(v) if isinstance(v, float) else "unset" if v is None else str(v)
-        for v in (value if isinstance(value, list) else [value])
-    ]
-    text = "_".join(word.rstrip("/").rpartition("/")[2] for word in words)
-    separator = "_" if label and text[:1].isalpha() else ""
-    return label + separator + re.sub(r"[^A-Za-z0-9._+-]+", "_", text)
-
-
-def _short_number(value: float) -> str:
-    """The shortest text that gives the number back exactly.
-
-    >>> _short_number(0.0003), _short_number(0.5), _short_number(1.0), _short_number(0.00042426406871192855)
-    ('3e-4', '0.5', '1', '4.2426406871192855e-4')
-    """
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    if 0.01 <= abs(value) < 1e6 or value == 0:
-        return repr(value).removesuffix(".0")
-    mantissa = str(digits[0]) + ("." + "".join(map(str, digits[1:])) if len(digits) > 1 else "")
-    return f"{'-' if sign else ''}{mantissa}e{exponent + len(digits) - 1}"
 
 
 def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -> int:
     """The index of the one arm that has every value of `reference`."""
-    leaves = [_leaves(arm.settings) for arm in arms]
+    leaves = [leaves_of(arm.settings) for arm in arms]
     wanted = flatten(sweep.reference)
     for name, value in wanted.items():
         values = list(dict.fromkeys(json.dumps(leaf[name]) for leaf in leaves if name in leaf))
@@ -353,12 +289,6 @@ def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequen
     }
     if config.critic_optimizer is not None:
         axes |= {"critic_lr": config.critic_optimizer.lr, "critic_lr_rule": config.critic_optimizer.lr_rule}
-    leaves = _leaves(settings)
+    leaves = leaves_of(settings)
     axes |= {"lr_ref" if key == "optimizer.lr" else key: leaves.get(key) for key in varied if key != "algorithm.name"}
-    return PlannedTrial(f"{name}-s{seed}-{_digest(config)}", name, seed, axes, config)
-
-
-def _digest(config: Sections) -> str:
-    """8 hex digits of the sha256 of the whole configuration."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+    return PlannedTrial(f"{name}-s{seed}-{digest(config)}", name, seed, axes, config)
