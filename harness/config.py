@@ -155,6 +155,12 @@ class EvaluationConfig(Strict):
     seed: Count = Field(0, description="seed of the held-out prompts")
 
 
+class StatisticsConfig(Strict):
+    """Statistics of the gradient beside its norm. They change no update and no timing pass."""
+
+    every_samples: Count = Field(128, description="spacing of noise measurements in samples trained; 0: none")
+
+
 class ExecutionConfig(Strict):
     """What runs the trials. Nothing here changes a gradient."""
 
@@ -200,6 +206,7 @@ class Sections(Strict):
     optimizer: OptimizerConfig = Field(description="optimizer and learning-rate rule")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="sampling")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="evaluation grid and target")
+    statistics: StatisticsConfig = Field(default_factory=StatisticsConfig, description="gradient statistics")
     execution: ExecutionConfig = Field(default_factory=ExecutionConfig, description="engine, trainer, workers")
     timing: TimingConfig = Field(default_factory=TimingConfig, description="timing passes")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="mirror of the records")

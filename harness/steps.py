@@ -10,14 +10,17 @@ import torch
 
 from harness.algorithm.advantages import explained_variance
 from harness.algorithm.algorithm import Feedback
+from harness.noise import make_probe, noise_metrics
 from harness.parts import Parts
 from harness.seeds import hash64
 from harness.training.batch import make_train_batch, reorder, split_batch, step_weights, token_batch
 from harness.training.trainer import Trainer
-from harness.types import ScoredGroups, TrainBatch, UpdateStats
+from harness.types import NoiseProbe, ScoredGroups, TrainBatch, UpdateStats
 
 
-def train(parts: Parts, scored: ScoredGroups, lr: float, critic_lr: float | None, rollout_batch: int) -> UpdateStats:
+def train(
+    parts: Parts, scored: ScoredGroups, lr: float, critic_lr: float | None, rollout_batch: int, samples_before: int
+) -> UpdateStats:
     """Every optimizer step of the rollout batch: one for each mini-batch in each pass.
 
     Advantages, values and the policies that the current one is compared with are those before the first step.
@@ -26,12 +29,13 @@ def train(parts: Parts, scored: ScoredGroups, lr: float, critic_lr: float | None
     responses_per_step = parts.config.batch_shape.mini * parts.config.batch_shape.ranks
     batch = judge(parts, scored, responses_per_step)
     move = Move(parts.trainer) if config.measure_move else None
-    steps = []
+    steps: list[UpdateStats] = []
     for number in range(config.passes):
         if config.shuffle_passes:
             batch = shuffled(parts, batch, responses_per_step, (rollout_batch, number))
         for part in split_batch(batch, responses_per_step):
-            steps.append(optimizer_step(parts, part, lr, critic_lr))
+            probe = None if steps else make_probe(parts.config, part, samples_before)
+            steps.append(optimizer_step(parts, part, lr, critic_lr, probe))
     if parts.proximal is not None:
         parts.proximal.update(parts.trainer.weights(), batch.num_responses)
     stats = combine(steps)
@@ -67,13 +71,17 @@ def shuffled(parts: Parts, batch: TrainBatch, responses_per_step: int, indices: 
     return replace(batch, loss_weights_N=weights_N)
 
 
-def optimizer_step(parts: Parts, batch: TrainBatch, lr: float, critic_lr: float | None) -> UpdateStats:
+def optimizer_step(
+    parts: Parts, batch: TrainBatch, lr: float, critic_lr: float | None, probe: NoiseProbe | None = None
+) -> UpdateStats:
     """One step of the policy, and of the critic on the same responses."""
-    stats = parts.trainer.step(batch, parts.algorithm.loss, lr)
+    stats = parts.trainer.step(batch, parts.algorithm.loss, lr, probe)
+    noise = noise_metrics(stats, parts.config, batch.num_responses, "actor")
     if parts.critic is None or critic_lr is None or parts.algorithm.value_loss is None:
-        return stats
-    critic = parts.critic.step(batch, parts.algorithm.value_loss, critic_lr)
-    return replace(stats, metrics={**stats.metrics, **critic.metrics})
+        return replace(stats, metrics={**stats.metrics, **noise})
+    critic = parts.critic.step(batch, parts.algorithm.value_loss, critic_lr, probe and NoiseProbe())
+    noise |= noise_metrics(critic, parts.config, batch.num_responses, "critic")
+    return replace(stats, metrics={**stats.metrics, **critic.metrics, **noise})
 
 
 class Move:
@@ -97,14 +105,14 @@ class Move:
 
 
 def combine(steps: Sequence[UpdateStats]) -> UpdateStats:
-    """Counts add up and metrics average over optimizer steps; gradient norms by their root mean square.
+    """Counts add up and metrics average over the optimizer steps that have them; norms by their root mean square.
 
     The gap between engine and trainer is that of the first step: later ones have moved the policy on purpose.
     """
     metrics = {}
     for name in steps[0].metrics:
-        values = np.array([step.metrics[name] for step in steps])
-        if name.startswith("grad/"):
+        values = np.array([step.metrics[name] for step in steps if name in step.metrics])
+        if name.endswith("_norm"):
             metrics[name] = float(np.sqrt(np.mean(values**2)))
         else:
             metrics[name] = float(values[0] if name == "policy/logprob_gap_max" else values.mean())

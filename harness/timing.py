@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.config import StatisticsConfig
 from harness.parts import build_parts
 from harness.plan import PlannedTrial
 from harness.update import Progress, run_update
@@ -14,10 +15,10 @@ from harness.update import Progress, run_update
 def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict[str, Any]:
     """One measurement of the trial's arm: real updates from its start for at least `min_seconds`.
 
-    The first update is not counted (allocations, first calls). Returns counts of samples, response tokens
-    and updates, and the seconds of each phase.
+    The first update is not counted (allocations, first calls), and no gradient statistics are taken.
+    Returns counts of samples, response tokens and updates, and the seconds of each phase.
     """
-    parts = build_parts(trial.config, results_dir)
+    parts = build_parts(trial.config.model_copy(update={"statistics": StatisticsConfig(every_samples=0)}), results_dir)
     progress = Progress()
     run_update(parts, progress)
     samples = tokens = updates = 0

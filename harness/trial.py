@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.evaluation import evaluate
+from harness.noise import passed
 from harness.parts import Parts, build_parts
 from harness.plan import PlannedTrial
 from harness.provenance import provenance
@@ -76,23 +77,14 @@ def _loop(
             before = progress.samples_trained
             update = run_update(parts, progress)
             yield keep(_train_record(parts, progress, started_s, update))
-            if _passed(config.evaluation.every_samples, before, progress.samples_trained):
+            if passed(config.evaluation.every_samples, before, progress.samples_trained):
                 yield keep(_eval_record(parts, progress, started_s))
-            if _passed(config.checkpoint_every_samples, before, progress.samples_trained):
+            if passed(config.checkpoint_every_samples, before, progress.samples_trained):
                 truth.sync()
                 _save(run, parts, progress)
     except Diverged as reason:
         return "diverged", str(reason)
     return "completed", "the sample budget is used"
-
-
-def _passed(every_samples: int, before: int, after: int) -> bool:
-    """Whether the update from `before` to `after` samples reached a multiple of `every_samples`.
-
-    >>> _passed(1024, 1016, 1024), _passed(1024, 1024, 1032), _passed(1024, 0, 4096)
-    (True, False, True)
-    """
-    return after // every_samples > before // every_samples
 
 
 def _train_record(parts: Parts, progress: Progress, started_s: float, update: Update) -> StepRecord:

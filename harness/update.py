@@ -87,11 +87,12 @@ class Update:
         rollouts = [rollout for group in self.generated.sampled for rollout in group.rollouts]
         metrics = {
             "reward/mean": float(self.generated.rewards_PG.mean()),
-            "reward/zero_variance_frac": float(zero_variance(self.generated.rewards_PG).mean()),
             "response/length_mean": count_tokens(self.generated.sampled) / len(rollouts),
             "response/truncated_frac": sum(rollout.truncated for rollout in rollouts) / len(rollouts),
             **self.stats.metrics,
         }
+        if self.generated.rewards_PG.shape[1] > 1:
+            metrics["reward/zero_variance_frac"] = float(zero_variance(self.generated.rewards_PG).mean())
         if self.generated.greedy_rewards_P is not None:
             metrics["reward/greedy_mean"] = float(self.generated.greedy_rewards_P.mean())
         return metrics
@@ -106,7 +107,7 @@ def run_update(parts: Parts, progress: Progress) -> Update:
     critic = parts.config.critic_optimizer
     critic_lr = None if critic is None else learning_rate(critic, samples_trained)
     with watch.phase("train"):
-        stats = train(parts, trained, lr, critic_lr, progress.rollout_batches)
+        stats = train(parts, trained, lr, critic_lr, progress.rollout_batches, progress.samples_trained)
     progress.samples_trained = samples_trained
     progress.optimizer_steps += stats.optimizer_steps
     progress.rollout_batches += 1

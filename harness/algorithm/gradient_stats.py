@@ -134,52 +134,29 @@ def split_noise(
     if groups_P.size < 2 or subgroup_size >= group_size:
         return None
     group_sq = float(groups_P.mean())
-    spread = (float(np.mean(subgroup_norms_sq)) - group_sq) / (1 / subgroup_size - 1 / group_size)
+    spread = (float(np.asarray(subgroup_norms_sq, dtype=float).mean()) - group_sq) / (
+        1 / subgroup_size - 1 / group_size
+    )
     signal_sq = (groups_P.size * norm_sq - group_sq) / (groups_P.size - 1)
     return _split(signal_sq, group_sq, spread, group_size, shared_baseline)
 
 
-def split_from_contrasts(
-    norm_sq: float,
-    between_contrast_sq: float,
-    within_contrast_sq: float,
-    num_prompts: int,
-    group_size: int,
-    shared_baseline: bool = False,
-) -> NoiseSplit | None:
-    """The same as split_noise from three gradients of the same P groups, two of them with signs on the responses.
+def split_by_contrast(
+    found: SignalNoise, contrast_sq: float, num_responses: int, group_size: int, shared_baseline: bool = False
+) -> NoiseSplit:
+    """The same as split_noise from |G|^2 and tr(S), and one gradient of whole groups with signs on their responses.
 
-    between_contrast_sq: squared norm of the mean of e_s u_s where the sign e_s is that of the response's group, and
-    half of the P groups, drawn at random, have the sign -1. within_contrast_sq: half of the responses of *each* group
-    have it, drawn for each group alone. norm_sq: without signs. Two signs of one half-and-half draw among K have the
-    mean product -1/(K - 1), and two of separate draws 0, hence with the letters of split_noise
+    contrast_sq: squared norm of the mean of e_s u_s over num_responses responses, where half of the responses of each
+    group, drawn at random for each alone, have the sign e_s = -1 and the others 1. Two such signs of one group have
+    the mean product -1/(G - 1), of two groups 0, hence with the letters of split_noise, n being num_responses,
 
-        E between = (E h - |G|^2) / P        E within = (V - C) / (P G)        |G|^2 = norm_sq - between
+        E contrast = (V - C) / n        E h = |G|^2 + tr(S) / G
 
-    Neither contrast holds any signal. None where a half is not whole: P or G odd.
-
-    >>> split_from_contrasts(5.0, 1.0, 1.0, num_prompts=4, group_size=8)
+    >>> split_by_contrast(SignalNoise(signal_sq=4.0, noise_trace=32.0), 1.0, num_responses=32, group_size=8)
     NoiseSplit(signal_sq=4.0, between_trace=0.0, within_trace=32.0)
-    >>> split_from_contrasts(5.0, 1.0, 1.0, num_prompts=5, group_size=8) is None
-    True
     """
-    if num_prompts % 2 or group_size % 2:
-        return None
-    signal_sq = norm_sq - between_contrast_sq
-    group_sq = signal_sq + num_prompts * between_contrast_sq
-    return _split(signal_sq, group_sq, num_prompts * group_size * within_contrast_sq, group_size, shared_baseline)
-
-
-def mean_part_norm_sq(signed_norm_sq: float, num_parts: int) -> float:
-    """Mean of the squared norms of K equal parts, from one gradient of the whole with a random sign on each part.
-
-    With independent signs e_k = +-1 the products of different parts vanish in expectation:
-    E |sum_k e_k g_k / K|^2 = sum_k |g_k|^2 / K^2, so that K times the signed squared norm is the mean of |g_k|^2.
-
-    >>> mean_part_norm_sq(1.25, 4)
-    5.0
-    """
-    return num_parts * signed_norm_sq
+    group_sq = found.signal_sq + found.noise_trace / group_size
+    return _split(found.signal_sq, group_sq, num_responses * contrast_sq, group_size, shared_baseline)
 
 
 def _split(signal_sq: float, group_sq: float, spread: float, group_size: int, shared_baseline: bool) -> NoiseSplit:

@@ -11,7 +11,7 @@ from harness.training.batch import split_batch
 from harness.training.packing import pack_rows, token_logits
 from harness.training.torch import TorchModule
 from harness.training.trainer import TokenLoss, ValueLoss, ValueTensors
-from harness.types import TokenBatch, TrainBatch, UpdateStats
+from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 
 
 class TorchCritic(TorchModule):
@@ -31,7 +31,7 @@ class TorchCritic(TorchModule):
     def values(self, batch: TokenBatch) -> np.ndarray:
         return np.concatenate([self._values(part).numpy(force=True) for part in split_batch(batch, self.micro)])
 
-    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float) -> UpdateStats:
+    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         def loss_of(part: TrainBatch) -> TokenLoss:
             values_N = self._values(part)
             assert part.rollout_values_N is not None and part.value_targets_N is not None
@@ -40,7 +40,7 @@ class TorchCritic(TorchModule):
             )
             return loss(ValueTensors(values_N, rollout_N, targets_N))
 
-        return self._optimize(batch, loss_of, lr)
+        return self._optimize(batch, loss_of, lr, probe)
 
     def _values(self, batch: TokenBatch) -> torch.Tensor:
         packed = pack_rows(batch, self.longest_shared_row)

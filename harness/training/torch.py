@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,8 +84,23 @@ class TorchModule:
                 else:
                     metrics[name] = metrics.get(name, 0.0) + share * value_N.mean().item()
         found = None if blocks is None else blocks.give_back()
+        before = None if probe is None else [parameter.detach().clone() for parameter in self.parameters]
         metrics |= {f"loss/{self.role}": loss, f"grad/{self.role}_norm": self._apply(loss, lr)}
+        if before is not None:
+            metrics |= self._adams_view(before)
         return UpdateStats(optimizer_steps=1, backward_passes=len(parts), metrics=metrics, block_norms=found)
+
+    def _adams_view(self, before: Sequence[torch.Tensor]) -> dict[str, float]:
+        """Norm of the change just made, and the share of coordinates where epsilon is over a tenth of sqrt(v_hat)."""
+        changes = [parameter.detach() - old for parameter, old in zip(self.parameters, before, strict=True)]
+        group, small = self.optimizer.param_groups[0], 0
+        for state in self.optimizer.state.values():
+            v_hat = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
+            small += int((v_hat.sqrt() < 10 * group["eps"]).sum())
+        return {
+            f"grad/{self.role}_applied_norm": torch.nn.utils.get_total_norm(changes).item(),
+            f"grad/{self.role}_epsilon_frac": small / sum(parameter.numel() for parameter in self.parameters),
+        }
 
     def _apply(self, loss: float, lr: float) -> float:
         """Clip and step on the accumulated gradient; returns its norm before clipping."""

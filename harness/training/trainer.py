@@ -94,8 +94,8 @@ class Critic(Protocol):
     def values(self, batch: TokenBatch) -> np.ndarray:
         """Value of each response token under the current weights, float array [N]."""
 
-    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float) -> UpdateStats:
-        """One optimizer step towards value_targets_N. Raises Diverged as a trainer does."""
+    def step(self, batch: TrainBatch, loss: ValueLoss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
+        """One optimizer step towards value_targets_N. Raises Diverged and answers a probe as a trainer does."""
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed trial needs to go on bit for bit."""

@@ -197,3 +197,28 @@ def test_warm_up_is_counted_in_samples(tmp_path: Path) -> None:
         trial = planned_trial(batch__num_prompts=num_prompts, optimizer__warmup_samples=64, budget_samples=96)
         rates = {record.samples_trained: record.extra["lr"] for record in of_kind(run(trial, tmp_path, name), "train")}
         np.testing.assert_allclose([rates[32], rates[64], rates[96]], [5e-4, 1e-3, 1e-3])
+
+
+def test_noise_is_measured_every_so_many_samples_and_changes_no_update(tmp_path: Path) -> None:
+    def train(every_samples: int) -> list[StepRecord]:
+        trial = planned_trial(**LEARNS, statistics__every_samples=every_samples, budget_samples=576)
+        return of_kind(run(trial, tmp_path, str(every_samples)), "train")
+
+    measured, plain = train(32), train(0)
+    # B = 16: measured at every second update; one measurement in eight, at 256 and 512 samples, splits the noise.
+    with_noise = [record.samples_trained for record in measured if "grad/noise_trace" in record.metrics]
+    assert with_noise == list(range(32, 577, 32))
+    split = [record.samples_trained for record in measured if "grad/noise_between_trace" in record.metrics]
+    assert split == [256, 512]
+    assert not any("grad/noise_trace" in record.metrics for record in plain)
+    # Half-batches instead of the whole: the same up to rounding, and so is what is sampled.
+    for one, other in zip(measured, plain, strict=True):
+        assert one.metrics["reward/mean"] == other.metrics["reward/mean"]
+        assert one.metrics["grad/actor_norm"] == pytest.approx(other.metrics["grad/actor_norm"], rel=1e-3, abs=1e-6)
+    # E|g|^2 = |G|^2 + tr(S)/B holds exactly for the two estimates of an update.
+    record = next(record for record in measured if record.metrics.get("grad/noise_trace"))
+    whole = record.metrics["grad/signal_sq"] + record.metrics["grad/noise_trace"] / 16
+    assert whole == pytest.approx(record.metrics["grad/actor_norm"] ** 2, rel=1e-6)
+    at_split = next(record for record in measured if "grad/noise_between_trace" in record.metrics)
+    parts = 4 * at_split.metrics["grad/noise_between_trace"] + at_split.metrics["grad/noise_within_trace"]
+    assert parts == pytest.approx(at_split.metrics["grad/noise_trace"], rel=1e-6, abs=1e-9)

@@ -10,10 +10,9 @@ import pytest
 from harness.algorithm.gradient_stats import (
     NoiseSplit,
     SignalNoise,
-    mean_part_norm_sq,
     noise_scale,
     signal_and_noise,
-    split_from_contrasts,
+    split_by_contrast,
     split_noise,
 )
 
@@ -118,36 +117,32 @@ def halves(random: np.random.Generator, rows: int, columns: int) -> np.ndarray:
     return random.permuted(np.tile(np.repeat([1.0, -1.0], columns // 2), (rows, 1)), axis=1)
 
 
-def test_the_split_is_recovered_from_two_contrasts(gradients_UPGD: np.ndarray) -> None:
-    random = np.random.default_rng(1)
-    groups_UP = halves(random, UPDATES, PROMPTS)
-    responses_UPG = halves(random, UPDATES * PROMPTS, GROUP).reshape(UPDATES, PROMPTS, GROUP)
+def test_the_split_is_recovered_from_blocks_and_a_contrast(gradients_UPGD: np.ndarray) -> None:
+    """Two blocks of four groups, and signs on the responses of the first, as the trainer measures them."""
+    signs_UPG = halves(np.random.default_rng(1), UPDATES * 4, GROUP).reshape(UPDATES, 4, GROUP)
+    blocks_UK = norm_sq(gradients_UPGD.reshape(UPDATES, 2, 4 * GROUP, DIMENSIONS).mean(2))
     whole_U = norm_sq(gradients_UPGD.mean((1, 2)))
-    between_U = norm_sq((groups_UP[:, :, None, None] * gradients_UPGD).mean((1, 2)))
-    within_U = norm_sq((responses_UPG[..., None] * gradients_UPGD).mean((1, 2)))
-    measured = zip(whole_U, between_U, within_U, strict=True)
-    assert_split([split_from_contrasts(*norms, PROMPTS, GROUP) for norms in measured])
+    contrast_U = norm_sq((signs_UPG[..., None] * gradients_UPGD[:, :4]).mean((1, 2)))
+    found: list[NoiseSplit | None] = []
+    for blocks_K, whole, contrast in zip(blocks_UK, whole_U, contrast_U, strict=True):
+        sizes = signal_and_noise(blocks_K, 4 * GROUP, whole, PROMPTS * GROUP)
+        assert sizes is not None
+        found.append(split_by_contrast(sizes, contrast, 4 * GROUP, GROUP))
+    assert_split(found)
 
 
-def test_averaged_over_all_signs_the_contrasts_are_the_split_by_parts(gradients_UPGD: np.ndarray) -> None:
-    # all 6 ways to halve 4 prompts, and the 6^4 ways to halve 4 groups of 4 through their sum over single groups
+def test_averaged_over_all_signs_a_contrast_gives_the_split_by_parts(gradients_UPGD: np.ndarray) -> None:
+    # The 6^4 ways to halve 4 groups of 4, through their sum over single groups: products of two groups vanish.
     gradients_PGD = gradients_UPGD[0, :4]
     whole, groups_P = norm_sq(gradients_PGD.mean((0, 1))), norm_sq(gradients_PGD.mean(1))
     signs = np.array([s for s in itertools.product([1.0, -1.0], repeat=4) if sum(s) == 0])
-    between = np.mean([norm_sq((s[:, None, None] * gradients_PGD).mean((0, 1))) for s in signs])
     within = np.mean([norm_sq((s[None, :, None] * gradients_PGD).mean(1)).sum() / 16 for s in signs])
     by_parts = split_noise(norm_sq(gradients_PGD), 1, groups_P, GROUP, whole)
-    by_signs = split_from_contrasts(whole, between, within, 4, GROUP)
-    assert by_parts is not None and by_signs is not None
+    sizes = signal_and_noise(groups_P, GROUP, whole, 4 * GROUP)
+    assert by_parts is not None and sizes is not None
+    by_signs = split_by_contrast(sizes, float(within), 4 * GROUP, GROUP)
     for name in ("signal_sq", "between_trace", "within_trace"):
         assert getattr(by_signs, name) == pytest.approx(getattr(by_parts, name), rel=1e-9)
-
-
-def test_averaged_over_all_signs_one_gradient_gives_the_mean_over_parts(gradients_UPGD: np.ndarray) -> None:
-    groups_PD = gradients_UPGD[0, :4].mean(1)
-    signs = itertools.product([1.0, -1.0], repeat=4)
-    signed = np.mean([norm_sq((np.array(s)[:, None] * groups_PD).mean(0)) for s in signs])
-    assert mean_part_norm_sq(float(signed), 4) == pytest.approx(norm_sq(groups_PD).mean())
 
 
 @pytest.mark.parametrize("group_size", [2, 3, 4])
@@ -204,5 +199,3 @@ def test_a_split_that_is_not_estimable() -> None:
     assert split_noise([40.0], 1, [8.0], 8, 8.0) is None
     assert split_noise([8.0], 8, [8.0, 8.0], 8, 5.0) is None
     assert split_noise([8.0], 1, [8.0, 8.0], 1, 5.0) is None
-    assert split_from_contrasts(5.0, 1.0, 1.0, num_prompts=3, group_size=8) is None
-    assert split_from_contrasts(5.0, 1.0, 1.0, num_prompts=4, group_size=1) is None

@@ -61,3 +61,18 @@ def test_blocks_are_equal_and_of_whole_groups_or_there_are_none() -> None:
     assert block_size(one_group, 64) is None
     unequal = next(split_batch(batch, 6))
     assert block_size(unequal, 64) is None
+
+
+def test_adams_first_step_moves_every_live_coordinate_by_the_rate() -> None:
+    # First step: lr * g / (|g| + eps). The token embeddings of unused tokens have no gradient: v = 0, below epsilon.
+    trainer = trainer_of(torch.float64, micro=4, longest_shared_row=1024)
+    gradients: list[torch.Tensor] = []
+    trainer.optimizer.register_step_pre_hook(
+        lambda *_: gradients.append(torch.cat([parameter.grad.flatten() for parameter in trainer.parameters]))
+    )
+    metrics = trainer.step(batch_of(), LOSS, 1e-3, NoiseProbe()).metrics
+    magnitude = gradients[0].abs()
+    expected = (1e-3 * magnitude / (magnitude + 1e-8)).norm().item()
+    assert metrics["grad/actor_applied_norm"] == pytest.approx(expected, rel=1e-6)
+    assert metrics["grad/actor_epsilon_frac"] == pytest.approx((magnitude < 1e-7).double().mean().item(), abs=1e-3)
+    assert 0 < metrics["grad/actor_epsilon_frac"] < 0.5
