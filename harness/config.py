@@ -158,7 +158,7 @@ class EvaluationConfig(Strict):
 class StatisticsConfig(Strict):
     """Statistics of the gradient beside its norm. They change no update and no timing pass."""
 
-    every_samples: Count = Field(128, description="spacing of noise measurements in samples trained; 0: none")
+    every_samples: Count = Field(192, description="spacing of noise measurements in samples trained; 0: none")
 
 
 class ExecutionConfig(Strict):
