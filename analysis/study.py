@@ -176,21 +176,20 @@ class Study:
 
     @cached_property
     def aligned(self) -> dict[str, bool | None]:
-        """`aligned` of every arm, tested outward from the reference."""
+        """`aligned` of every arm, tested outward from the reference; arms without trials are no part of the order."""
+        found: dict[str, bool | None] = dict.fromkeys(self.arms)
         if not self.learning:
-            return dict.fromkeys(self.arms)
-        arms = self.sweep.arms
-        return decision.aligned_outward(
-            {
-                arm: decision.OutwardArm(
-                    self.family(arm),
-                    int(arms.loc[arm, "train_batch"]),
-                    None if self.zero_gradients(arm) else decision.equivalent(self.r_N(arm, 0.90)),
-                )
-                for arm in self.arms
-            },
-            self.reference,
-        )
+            return found
+        tested = {
+            arm: decision.OutwardArm(
+                self.family(arm),
+                int(self.sweep.arms.loc[arm, "train_batch"]),
+                None if self.zero_gradients(arm) else decision.equivalent(self.r_N(arm, 0.90)),
+            )
+            for arm in self.arms
+            if self.groups[arm] or arm == self.reference
+        }
+        return found | decision.aligned_outward(tested, self.reference)
 
     def family(self, arm: str) -> tuple[str, ...]:
         """What an arm shares with those it is compared along: everything varied but the batch and the rate applied."""

@@ -171,7 +171,16 @@ def test_an_arm_that_was_not_run_is_shown_without_results(tmp_path: Path) -> Non
             file.unlink()
     found = study(sweep)
     assert found.verdict(ARM) == ("inconclusive", "no finished trial")
+    assert found.aligned[ARM] is None
     assert found.r_N(ARM).estimate is None and found.distance(ARM) is None
+
+
+def test_an_arm_that_was_not_run_does_not_stop_the_outward_test(tmp_path: Path) -> None:
+    truth = replace(PAIR, arms=[ArmTruth(8), ArmTruth(32), ArmTruth(64)], seed_sd=0.02)
+    sweep = write_sweep(tmp_path / "s", truth)
+    for number in range(3):
+        (sweep / f"trials/{ARM}-s{number}/outcome.json").unlink()
+    assert study(sweep).aligned == {REFERENCE: None, ARM: None, "P64-G8-sqrt": True}
 
 
 def test_rounding_up_to_an_update_can_undo_a_verdict(tmp_path: Path) -> None:
