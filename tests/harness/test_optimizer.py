@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from harness.config import OptimizerConfig, SweepConfig
 from harness.errors import InputError
 from harness.explain import explain
 from harness.optimizer import resolve_critic, resolve_optimizer
+from harness.parts import build_parts
 from harness.plan import Plan, make_plan
+from harness.training.critic import TorchCritic
+from harness.training.torch import TorchTrainer
 
 
 def sweep(optimizer: dict[str, Any], **changes: Any) -> SweepConfig:
@@ -117,6 +121,26 @@ def test_actor_and_critic_follow_the_batch_apart() -> None:
         "P256-G1-fixed-critic_lr_rule_sqrt": (3e-4, 6e-4, "sqrt"),
     }
     assert [trial.config.critic_optimizer is not None for trial in plan.trials] == [True] * 4
+
+
+def test_the_resolved_numbers_are_those_of_the_torch_optimizers(tmp_path: Path) -> None:
+    # kappa 4: .9^4 = .6561, .999^4 = .996006, 1e-8/2, .1 x 2; the critic's own rule leaves its betas
+    rules = {"name": "adamw", "lr_rule": "adam_sde_power", "weight_decay": 0.1, "weight_decay_rule": "sqrt"}
+    plan = make_plan(
+        sweep(
+            rules,
+            task={"name": "reverse_digits", "num_digits": 3},
+            algorithm={"name": "ppo", "critic": {"lr_rule": "fixed"}},
+            evaluation={"num_prompts": 4},
+        )
+    )
+    parts = build_parts(next(t.config for t in plan.trials if t.axes["train_batch"] == 256), tmp_path)
+    assert isinstance(parts.trainer, TorchTrainer) and isinstance(parts.critic, TorchCritic)
+    actor, critic = parts.trainer.optimizer.param_groups[0], parts.critic.optimizer.param_groups[0]
+    assert (actor["lr"], actor["eps"], actor["weight_decay"]) == pytest.approx((6e-4, 5e-9, 0.2))
+    assert actor["betas"] == pytest.approx((0.6561, 0.996006), rel=1e-6)
+    assert (critic["lr"], critic["eps"], critic["betas"]) == (3e-4, 1e-8, (0.9, 0.999))
+    assert critic["weight_decay"] == pytest.approx(0.2)
 
 
 def test_an_error_in_the_critics_rule_names_the_critic() -> None:
