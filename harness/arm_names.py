@@ -71,7 +71,12 @@ def leaves_of(settings: Sections) -> dict[str, Any]:
     return flatten(settings.model_dump(mode="json"))
 
 
+# What a trial's records cannot depend on: changing it must not make finished trials another sweep's.
+NOT_OF_THE_TRIAL: dict[str, Any] = {"timing": True, "tracking": True, "execution": {"workers", "max_attempts"}}
+
+
 def digest(config: Sections) -> str:
-    """8 hex digits of the sha256 of the whole configuration."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    """8 hex digits of the sha256 of the whole configuration, less what no record depends on."""
+    content = config.model_dump(mode="json", exclude=NOT_OF_THE_TRIAL)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]

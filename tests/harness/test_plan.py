@@ -144,6 +144,11 @@ def test_the_id_depends_on_the_whole_configuration() -> None:
     assert not {t.trial_id for t in one.trials} & {t.trial_id for t in other.trials}
 
 
+def test_the_id_does_not_depend_on_who_runs_the_trial_or_who_watches() -> None:
+    changed = plan_of(execution={"workers": 1, "max_attempts": 5}, tracking={"tags": ["again"]}, timing={"rounds": 2})
+    assert [t.trial_id for t in changed.trials] == [t.trial_id for t in plan_of().trials]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
