@@ -102,6 +102,7 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     axes.legend(handles=handles, loc="best")
     _setting_axis(axes, arms)
     _ratio_axis(axes.yaxis)
+    _clamp(axes.yaxis, pd.concat([arms[name].fillna(arms[f"{name}_low"]) for name in ("r_N", "r_T")]).dropna())
     axes.set(ylabel="ratio to the reference")
 
 
@@ -180,6 +181,8 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
         handles.append(Line2D([], [], label=label, marker=marker, linestyle="", color=own, mfc=face))
     _legend_beside(axes, handles, arms, colour)
     axes.margins(0.15)
+    _clamp(axes.xaxis, drawn["r_q"])
+    _clamp(axes.yaxis, drawn["r_N"].fillna(drawn["r_N_low"]))
     ends = np.array([min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])])
     window = axes.get_xlim(), axes.get_ylim()
     axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=0)
@@ -290,6 +293,13 @@ def _ratio_axis(axis: Any) -> None:
     axis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+
+
+def _clamp(axis: Any, values: pd.Series) -> None:
+    """Let an interval that spans orders of magnitude leave the picture rather than press everything else together."""
+    if len(values):
+        low, high = axis.get_view_interval()
+        axis.set_view_interval(max(low, values.min() / 3), min(high, values.max() * 3), ignore=True)
 
 
 def _number_axis(axis: Any) -> None:

@@ -126,12 +126,23 @@ def interval(value: Mapping[str, Any], digits: int = 2) -> str:
     estimate, (low, high) = value["estimate"], value["ci95"]
     if estimate is None:
         if low is not None:
-            return f"> {low:,.{digits}f}"
-        return "-" if high is None else f"< {high:,.{digits}f}"
+            return f"> {number(low, digits)}"
+        return "-" if high is None else f"< {number(high, digits)}"
     if low == high:
-        return f"{estimate:,.{digits}f}"
-    limits = [f"{limit:,.{digits}f}" if limit is not None else "?" for limit in (low, high)]
-    return f"{estimate:,.{digits}f} ({limits[0]} to {limits[1]})"
+        return number(estimate, digits)
+    limits = [number(limit, digits) if limit is not None else "?" for limit in (low, high)]
+    return f"{number(estimate, digits)} ({limits[0]} to {limits[1]})"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with thousands separated, a hyphen for what is unknown.
+
+    >>> number(8755.2, 0), number(0.654), number(23456.789), number(None)
+    ('8,755', '0.65', '23,457', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.{digits if abs(value) < 1000 else 0}f}"
 
 
 def _by_name(report: Report) -> dict[str, Mapping[str, Any]]:
@@ -205,8 +216,8 @@ def critical_rows(report: Report) -> list[dict[str, str]]:
     rows = [
         {
             "question": "Largest batch whose curve is aligned",
-            "value": _count(train["largest_aligned"]),
-            "how": f"equivalence test, outward; first not aligned: {_count(beyond)}",
+            "value": number(train["largest_aligned"], 0),
+            "how": f"equivalence test, outward; first not aligned: {number(beyond, 0)}",
         }
     ]
     if "residual" in fit:
@@ -216,7 +227,7 @@ def critical_rows(report: Report) -> list[dict[str, str]]:
         how = f"fit of N* = N0 (1 + B/B_c), residual {100 * fit['residual']:.1f}%{misfit}"
         rows.append({"question": "B_c, where samples have doubled", "value": value, "how": how})
         twenty = {"question": "Batch that needs 20% more samples", "how": "the same fit: B_c / 5 + 1.2 B_ref"}
-        rows.append(twenty | {"value": _count(train["twenty_percent_batch"])})
+        rows.append(twenty | {"value": number(train["twenty_percent_batch"], 0)})
     else:
         rows.append({"question": "B_c, where samples have doubled", "value": "-", "how": fit["flag"]})
     for name, found in (
@@ -230,7 +241,3 @@ def critical_rows(report: Report) -> list[dict[str, str]]:
         how = f"90% of the plateau of {unit} per second" + (f": {found['flag']}" if "flag" in found else "")
         rows.append({"question": "Responses in flight that fill generation", "value": interval(found, 0), "how": how})
     return rows
-
-
-def _count(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"

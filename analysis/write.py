@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from analysis.figures import draw_all
 from analysis.load import Sweep
 from analysis.results import analyse
-from analysis.words import captions, critical_rows, interval
+from analysis.words import captions, critical_rows, interval, number
 
 
 def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
@@ -51,11 +51,6 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )
     return page
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """A number with thousands separated, a hyphen for what is unknown."""
-    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def estimate(value: Mapping[str, Any], digits: int = 2) -> Any:
