@@ -26,6 +26,6 @@ sweep: setup; @code=0; $(PY) -m harness sweep $(SWEEP) --results $(RESULTS) || c
 report: setup; @$(PY) -m analysis report $(RESULTS)/$(NAME)
 test: check; @$(PY) -m pytest
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
-bench: .venv/.stamp-bench; @$(PY) -m harness.bench
+bench: .venv/.stamp-bench; @$(PY) -m tests.bench
 notebook: setup; @$(PY) -m nbconvert --to html --execute --output-dir $(RESULTS)/$(NAME)/report analysis/notebooks/*.ipynb
 clean:; @rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info build; find harness analysis tests -name __pycache__ -prune -exec rm -rf {} +
