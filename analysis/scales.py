@@ -48,9 +48,13 @@ class Scales:
 
     @cached_property
     def window_samples(self) -> float:
-        """Gradients are compared over policies younger than this: until the reference's N*, within every arm's data."""
-        updates = self.study.sweep.updates
-        shared = float(updates.groupby("arm")["samples_trained"].max().min()) if len(updates) else 0.0
+        """Gradients are compared over policies younger than this: until the reference's N*, within every arm's budget.
+
+        A diverged trial does not shorten the window of the others: it counts with what it has.
+        """
+        updates, trials = self._updates, self.study.sweep.trials
+        completed = updates[updates["trial_id"].isin(trials.index[trials["status"] == "completed"])]
+        shared = float(completed.groupby("arm")["samples_trained"].max().min()) if len(completed) else 0.0
         target = self.study.samples_to_target(self.study.reference).estimate
         return min(shared, target) if target else shared
 

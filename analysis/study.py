@@ -178,7 +178,7 @@ class Study:
     def aligned(self) -> dict[str, bool | None]:
         """`aligned` of every arm, tested outward from the reference; arms without trials are no part of the order."""
         found: dict[str, bool | None] = dict.fromkeys(self.arms)
-        if not self.learning:
+        if not self.learning or not self.reference_complete:
             return found
         tested = {
             arm: decision.OutwardArm(

@@ -86,6 +86,14 @@ def test_the_window_ends_at_the_reference_target(known: Study) -> None:
     assert Scales(known).window_samples == known.samples_to_target(REFERENCE).estimate
 
 
+def test_a_trial_that_diverged_early_does_not_shorten_the_window(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", PAIR)
+    records = trial_records(PAIR.arms[1], PAIR, np.random.default_rng(9))
+    write_trial(sweep / f"trials/{ARM}-s0", records[:4], status="diverged")
+    found = study(sweep)
+    assert Scales(found).window_samples == found.samples_to_target(REFERENCE).estimate
+
+
 def test_measured_noise_is_averaged_over_the_reference(tmp_path: Path) -> None:
     found = Scales(study(write_sweep(tmp_path / "s", replace(PAIR, with_noise_metrics=True)))).noise_scale()
     assert found.interval.low is not None and found.interval.high is not None
@@ -119,7 +127,7 @@ def test_the_reference_that_misses_the_target_leaves_r_N_undefined(tmp_path: Pat
     assert found.r_N(ARM).estimate is None and found.r_N(ARM).low is None
     assert found.r_N(ARM).bound == "upper", "the arm does need fewer samples than the reference"
     assert found.recommendation.arm is None
-    assert found.aligned[ARM] is False
+    assert found.aligned[ARM] is None
 
 
 def flat(sweep: Path, truth: SweepTruth, score: float, norm: float) -> None:
