@@ -4,7 +4,7 @@ RESULTS ?= results
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY = .venv/bin/python
 NAME = $$($(PY) -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["sweep"])' $(SWEEP))
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: setup plan sweep report test check bench notebook clean
 .DEFAULT_GOAL := test
