@@ -17,16 +17,16 @@ Rates = dict[int, float]
 
 
 def measured_rates(plan: Plan, sweep_dir: Path, reference_dir: Path) -> tuple[Rates, str]:
-    """Core-seconds per sample of this plan's model and task, and the file they come from ("" if there is none).
+    """Core-seconds per sample of this plan's algorithm, model and task, and the file they come from ("" if there is none).
 
     The sweep's own timing passes come first, then the committed reports below `reference_dir`; each counts
-    only if the plan.json beside it has the same model and task.
+    only if the plan.json beside it has the same.
     """
-    model_and_task = _model_and_task(plan.trials[0].config)
+    workload = _workload(plan.trials[0].config)
     sources = [sweep_dir / "timing.jsonl", *sorted(reference_dir.glob("*/report.json"))]
     for source in sources:
         earlier = _plan_beside(source)
-        if earlier is None or _model_and_task(earlier.trials[0].config) != model_and_task:
+        if earlier is None or _workload(earlier.trials[0].config) != workload:
             continue
         rates = _from_timing(source, earlier) if source.suffix == ".jsonl" else _from_report(source, earlier)
         if rates:
@@ -43,8 +43,13 @@ def cost_core_s(config: TrialConfig, rates: Rates) -> float | None:
     return config.num_rollout_batches * train_batch * rates[nearest]
 
 
-def _model_and_task(config: TrialConfig) -> tuple[str, str]:
-    return config.model.model_dump_json(exclude={"seed", "warm_start"}), config.task.model_dump_json()
+def _workload(config: TrialConfig) -> tuple[str, str, str]:
+    """What the cost of a sample depends on, beside the batch."""
+    return (
+        config.algorithm.name,
+        config.model.model_dump_json(exclude={"seed", "warm_start"}),
+        config.task.model_dump_json(),
+    )
 
 
 def _plan_beside(source: Path) -> Plan | None:
