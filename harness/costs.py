@@ -17,7 +17,7 @@ Rates = dict[int, float]
 
 
 def measured_rates(plan: Plan, sweep_dir: Path, reference_dir: Path) -> tuple[Rates, str]:
-    """Core-seconds per sample of this plan's algorithm, model and task, and the file they come from ("" if there is none).
+    """Core-seconds per sample of this algorithm, model and task, and the file they come from ("" if there is none).
 
     The sweep's own timing passes come first, then the committed reports below `reference_dir`; each counts
     only if the plan.json beside it has the same.
