@@ -56,32 +56,37 @@ class ModelConfig(Strict):
     warm_start: WarmStartConfig | None = Field(None, description="supervised start, or none")
 
 
-class ReverseDigitsConfig(Strict):
+class DigitTaskConfig(Strict):
+    """Prompts are strings of digits."""
+
+    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
+
+    @property
+    def num_possible_prompts(self) -> int:
+        """10^num_digits: every string of digits, leading zeros included."""
+        return int(10**self.num_digits)
+
+
+class ReverseDigitsConfig(DigitTaskConfig):
     """Reverse a string of digits; exact match."""
 
     name: Literal["reverse_digits"] = "reverse_digits"
-    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
-
-    @property
-    def num_possible_prompts(self) -> int:
-        """10^num_digits: every string of digits, leading zeros included."""
-        return int(10**self.num_digits)
 
 
-class DigitSumsConfig(Strict):
+class DigitSumsConfig(DigitTaskConfig):
     """Running sums of a string of digits, each modulo 10; exact match."""
 
     name: Literal["digit_sums"] = "digit_sums"
-    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
 
-    @property
-    def num_possible_prompts(self) -> int:
-        """10^num_digits: every string of digits, leading zeros included."""
-        return int(10**self.num_digits)
+
+class RisingDigitsConfig(DigitTaskConfig):
+    """Digits that never fall, whatever the prompt; the share of right places counts."""
+
+    name: Literal["rising_digits"] = "rising_digits"
 
 
 # A new task adds its class here.
-TaskConfig = Annotated[ReverseDigitsConfig | DigitSumsConfig, Field(discriminator="name")]
+TaskConfig = Annotated[ReverseDigitsConfig | DigitSumsConfig | RisingDigitsConfig, Field(discriminator="name")]
 
 
 class BatchConfig(Strict):

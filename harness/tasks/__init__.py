@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.config import DigitSumsConfig, ReverseDigitsConfig, TaskConfig
-from harness.tasks.digits import DigitSums, ReverseDigits
+from harness.config import DigitSumsConfig, ReverseDigitsConfig, RisingDigitsConfig, TaskConfig
+from harness.tasks.digits import DigitSums, ReverseDigits, RisingDigits
 from harness.tasks.task import Task
 
 
@@ -14,3 +14,5 @@ def make_task(config: TaskConfig) -> Task:
             return ReverseDigits(config.num_digits)
         case DigitSumsConfig():
             return DigitSums(config.num_digits)
+        case RisingDigitsConfig():
+            return RisingDigits(config.num_digits)

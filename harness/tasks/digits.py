@@ -1,4 +1,4 @@
-"""Tasks on strings of digits: one right answer each, every digit string a prompt.
+"""Tasks on strings of digits, every digit string a prompt.
 
 One string in eight, chosen by its hash, is held out: evaluation never sees a training prompt.
 """
@@ -21,7 +21,7 @@ LISTED_DIGITS = 6
 
 
 class DigitTask:
-    """A string of digits and `=`; the answer is a string of as many digits."""
+    """A string of digits and `=`; the answer is a string of as many digits. Here there is one right answer."""
 
     alphabet = "0123456789="
 
@@ -29,7 +29,7 @@ class DigitTask:
         self.num_digits = num_digits
         self.max_response_tokens = num_digits + 1
 
-    def answer(self, digits: str) -> str:
+    def answer(self, digits: str) -> str | None:
         raise NotImplementedError
 
     def train_prompt(self, seed: int, index: int) -> Prompt:
@@ -84,3 +84,22 @@ class DigitSums(DigitTask):
 
     def answer(self, digits: str) -> str:
         return "".join(str(total % 10) for total in accumulate(int(digit) for digit in digits))
+
+
+class RisingDigits(DigitTask):
+    """Any digits, none below the one before it, whatever the prompt says: the noise lies within the prompts."""
+
+    def answer(self, digits: str) -> None:
+        return None
+
+    def score(self, prompt: Prompt, response: str) -> float:
+        """Share of the places that hold a digit not below the one before it; what comes behind them does not count.
+
+        >>> RisingDigits(4).score(Prompt(0, "5170="), "2419"), RisingDigits(4).score(Prompt(0, "5170="), "=1")
+        (0.75, 0.25)
+        """
+        places = response[: self.num_digits]
+        right = sum(
+            new.isdigit() and (not old.isdigit() or new >= old) for old, new in zip("=" + places, places, strict=False)
+        )
+        return right / self.num_digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import InputError
-from harness.tasks.digits import DigitSums, ReverseDigits
+from harness.tasks.digits import DigitSums, ReverseDigits, RisingDigits
 from harness.types import Prompt
 
 
@@ -20,6 +20,15 @@ def test_only_the_whole_answer_scores() -> None:
     prompt = Prompt(0, "123=", "321")
     assert [task.score(prompt, response) for response in ("321", "32", "3210", "123", "")] == [1, 0, 0, 0, 0]
     assert task.score(prompt, "321") == 1.0  # and again: a score changes nothing
+
+
+def test_rising_digits_score_by_the_place_whatever_the_prompt() -> None:
+    task = RisingDigits(4)
+    prompt = task.train_prompt(0, 0)
+    assert prompt.answer is None
+    # 2419: 2, 4, then 1 is below 4, 9. A place without a digit is wrong, and the one after it compares with nothing.
+    scores = {"2419": 0.75, "0000": 1.0, "9876": 0.25, "12": 0.5, "": 0.0, "1=23": 0.75, "11119": 1.0}
+    assert {response: task.score(prompt, response) for response in scores} == scores
 
 
 def test_the_prompt_stream_is_indexed_not_drawn() -> None:
