@@ -35,6 +35,7 @@ def plan_table(plan: Plan, selected: Sequence[PlannedTrial], rates: Rates) -> Ta
     for trial in {trial.arm: trial for trial in selected}.values():
         config, shape = trial.config, trial.config.batch_shape
         batches, cost = config.num_rollout_batches, cost_core_s(config, rates)
+        passes = batches * config.algorithm.passes
         table.add_row(
             trial.arm + (" *" if trial.arm == plan.reference_arm else ""),
             f"{shape.num_prompts:,}",
@@ -43,8 +44,8 @@ def plan_table(plan: Plan, selected: Sequence[PlannedTrial], rates: Rates) -> Ta
             f"{shape.train_batch / reference.config.batch.train_batch:g}",
             f"{config.optimizer.lr:.3g}",
             f"{shape.mini * shape.ranks:,}",
-            f"{batches * shape.optimizer_steps:,}",
-            f"{batches * shape.backward_passes:,}",
+            f"{passes * shape.optimizer_steps:,}",
+            f"{passes * shape.backward_passes:,}",
             f"{shape.gradient_accumulation_steps:,}",
             f"{batches * shape.train_batch:,}",
             "unknown" if cost is None else f"{cost:,.0f}",

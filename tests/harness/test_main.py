@@ -81,6 +81,17 @@ def test_plan_prints_the_table_and_writes_the_plan(
     assert len(plan.trials) == 6 and plan.reference_arm == "P8-G8-sqrt"
 
 
+def test_the_plan_counts_mini_batches_and_passes(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "batch.mini_batch_size=32", "--set", "batch.micro_batch_size_per_gpu=16"]
+    settings += ["--set", "algorithm={name: rloo, passes: 3}"]
+    assert run("plan", sweep_file, "--results", tmp_path, *settings) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # 8 rollout batches of 256: 8 steps of 32 and 16 passes of 16 in each, three times over.
+    assert ["P32-G8-sqrt", "32", "8", "256", "4", "0.0006", "32", "192", "384", "2", "2,048", "unknown"] in lines
+
+
 def test_plan_prints_what_the_rules_changed(
     sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
