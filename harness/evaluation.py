@@ -7,16 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from harness.models import decode_responses, encode_answer
+from harness.models import decode_responses, encode_answers, encode_prompts
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.tasks.task import Task
 from harness.training.batch import supervised_batch
 from harness.training.trainer import Trainer
-from harness.types import Prompt, RolloutGroup
+from harness.types import Prompt, RolloutGroup, TokenBatch
+
+
+def right_answers(prompts: Sequence[Prompt], tokenizer: PreTrainedTokenizerBase) -> TokenBatch | None:
+    """The one right response to each prompt, encoded; None where a prompt has no such answer."""
+    answers = [prompt.answer for prompt in prompts if prompt.answer is not None]
+    if len(answers) < len(prompts):
+        return None
+    return supervised_batch(encode_prompts(tokenizer, prompts), encode_answers(tokenizer, answers))
 
 
 def evaluate(
     prompts: Sequence[Prompt],
+    answers: TokenBatch | None,
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     engine: RolloutEngine,
@@ -25,9 +34,10 @@ def evaluate(
 ) -> dict[str, float]:
     """Sampled and greedy score with their standard errors over prompts, and the expected score where one can be had.
 
-    `sampling` asks for one sampled and one greedy response. Where a task has one right answer the expected
-    score at the sampling temperature is the probability of that answer, end token included: it is exact
-    when text and tokens correspond one to one (character tokenizers), and a lower bound otherwise.
+    `sampling` asks for one sampled and one greedy response. Where a task has one right answer (`answers`, as
+    right_answers gives them) the expected score at the sampling temperature is the probability of that answer, end
+    token included: it is exact when text and tokens correspond one to one (character tokenizers), and a lower bound
+    otherwise.
     """
     groups = engine.generate(prompts, sampling)
     scores_P2 = score_groups(groups, task, tokenizer)
@@ -37,11 +47,8 @@ def evaluate(
         "eval/greedy_score": float(scores_P2[:, 1].mean()),
         "eval/greedy_score_se": standard_error(scores_P2[:, 1]),
     }
-    answers = [prompt.answer for prompt in prompts]
-    if all(answer is not None for answer in answers):
-        answer_ids = [encode_answer(tokenizer, answer) for answer in answers if answer is not None]
-        batch = supervised_batch([group.prompt_ids_L for group in groups], answer_ids)
-        expected_P = np.exp([logprobs_T.sum(dtype=np.float64) for logprobs_T in trainer.logprobs(batch)])
+    if answers is not None:
+        expected_P = np.exp([logprobs_T.sum(dtype=np.float64) for logprobs_T in trainer.logprobs(answers)])
         metrics["eval/expected_score"] = float(expected_P.mean())
         metrics["eval/expected_score_se"] = standard_error(expected_P)
     return metrics

@@ -5,6 +5,8 @@ Past this file nothing knows which of the two it has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -83,21 +85,21 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> np.ndarray:
-    """Token ids (int64, shape [L]) of the prompt, through the chat template where the tokenizer has one."""
-    text = prompt.text
+def encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> list[np.ndarray]:
+    """Token ids (int64, shape [L]) of each prompt, through the chat template where the tokenizer has one."""
+    texts = [prompt.text for prompt in prompts]
     is_chat = tokenizer.chat_template is not None
     if is_chat:
-        message = [{"role": "user", "content": text}]
-        text = str(tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False))
+        messages = [[{"role": "user", "content": text}] for text in texts]
+        texts = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)  # type: ignore[assignment]
     # A chat template brings its own special tokens.
-    return np.asarray(tokenizer(text, add_special_tokens=not is_chat)["input_ids"], dtype=np.int64)
+    return [np.asarray(ids, dtype=np.int64) for ids in tokenizer(texts, add_special_tokens=not is_chat)["input_ids"]]
 
 
-def encode_answer(tokenizer: PreTrainedTokenizerBase, answer: str) -> np.ndarray:
-    """Token ids (int64, shape [T]) of a full response: the answer and the end token."""
-    ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
-    return np.asarray([*ids, tokenizer.eos_token_id], dtype=np.int64)
+def encode_answers(tokenizer: PreTrainedTokenizerBase, answers: Sequence[str]) -> list[np.ndarray]:
+    """Token ids (int64, shape [T]) of full responses: each answer and the end token."""
+    encoded = tokenizer(list(answers), add_special_tokens=False)["input_ids"]
+    return [np.asarray([*ids, tokenizer.eos_token_id], dtype=np.int64) for ids in encoded]
 
 
 def decode_responses(tokenizer: PreTrainedTokenizerBase, token_ids: list[np.ndarray]) -> list[str]:

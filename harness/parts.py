@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from harness.algorithm.algorithm import Algorithm
 from harness.algorithm.registry import make_algorithm
 from harness.config import TrialConfig
+from harness.evaluation import right_answers
 from harness.models import load_tokenizer
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.rollout.transformers import TransformersEngine
@@ -48,6 +49,7 @@ class Parts:
     critic: Critic | None
     proximal: MovingPolicy | None
     eval_prompts: Sequence[Prompt]
+    eval_answers: TokenBatch | None
 
     def state(self) -> dict[str, Any]:
         """Everything that training changes."""
@@ -108,4 +110,5 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
         critic=critic,
         proximal=proximal,
         eval_prompts=eval_prompts,
+        eval_answers=right_answers(eval_prompts, tokenizer),
     )

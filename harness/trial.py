@@ -114,7 +114,13 @@ def _eval_record(parts: Parts, progress: Progress, started_s: float) -> StepReco
     grid_index = progress.samples_trained // parts.config.evaluation.every_samples
     eval_started_s = time.perf_counter()
     metrics = evaluate(
-        parts.eval_prompts, parts.task, parts.tokenizer, parts.engine, parts.trainer, parts.eval_sampling(grid_index)
+        parts.eval_prompts,
+        parts.eval_answers,
+        parts.task,
+        parts.tokenizer,
+        parts.engine,
+        parts.trainer,
+        parts.eval_sampling(grid_index),
     )
     seconds = {"eval": time.perf_counter() - eval_started_s}
     return _record("eval", progress, started_s, metrics, {"seconds": seconds})

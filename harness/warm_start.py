@@ -22,7 +22,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from harness import seeds
 from harness.algorithm.losses import negative_log_likelihood
 from harness.config import OptimizerConfig, TrialConfig, WarmStartConfig
-from harness.models import encode_answer, encode_prompt, load_model, load_tokenizer
+from harness.evaluation import right_answers
+from harness.models import encode_answers, encode_prompts, load_model, load_tokenizer
 from harness.run_dir import write_json
 from harness.tasks import make_task
 from harness.tasks.task import Task
@@ -86,8 +87,8 @@ def _train(
         answers = [_noisy_answer(prompt, start) for prompt in prompts]
         trainer.step(
             supervised_batch(
-                [encode_prompt(tokenizer, prompt) for prompt in prompts],
-                [encode_answer(tokenizer, answer) for answer in answers],
+                encode_prompts(tokenizer, prompts),
+                encode_answers(tokenizer, answers),
             ),
             negative_log_likelihood,
             start.lr,
@@ -118,8 +119,8 @@ def _expected_score(
     """Mean probability of the right answer on training prompts past those the start learns from."""
     first = start.steps * start.num_responses
     prompts = [task.train_prompt(start.seed, first + index) for index in range(STOP_CHECK_PROMPTS)]
-    answers = [encode_answer(tokenizer, prompt.answer or "") for prompt in prompts]
-    batch = supervised_batch([encode_prompt(tokenizer, prompt) for prompt in prompts], answers)
+    batch = right_answers(prompts, tokenizer)
+    assert batch is not None  # the start has learnt from them
     return float(np.mean([np.exp(logprobs_T.sum(dtype=np.float64)) for logprobs_T in trainer.logprobs(batch)]))
 
 

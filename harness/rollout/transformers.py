@@ -9,9 +9,12 @@ import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from harness import seeds
-from harness.models import encode_prompt
+from harness.models import encode_prompts
 from harness.rollout.engine import Sampling
 from harness.types import Prompt, Rollout, RolloutGroup
+
+DRAWN_TOGETHER = 64
+"""Tokens of a response whose draws are looked up at once."""
 
 
 class TransformersEngine:
@@ -34,7 +37,7 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
-        prompt_ids = [encode_prompt(self.tokenizer, prompt) for prompt in prompts]
+        prompt_ids = encode_prompts(self.tokenizer, prompts)
         total = len(prompts) * sampling.num_responses
         wave = self.gen_batch or total
         rollouts: list[Rollout] = []
@@ -63,26 +66,37 @@ class TransformersEngine:
         ended_S = np.zeros(len(prompt_S), dtype=bool)
 
         decoder = _Decoder(self.model, prompt_ids[first:last], prompt_S - first)
+        greedy_S = response_S >= sampling.num_sampled
         alive = np.arange(len(prompt_S))
         for step in range(sampling.max_response_tokens):
-            uniform = seeds.uniforms(
-                sampling.seed, sampling.purpose, sampling.round, index_S[alive], response_S[alive], step
-            )
-            greedy = response_S[alive] >= sampling.num_sampled
-            tokens, logprobs = draw_tokens(decoder.logits_RV, uniform, greedy, sampling.temperature)
-            tokens_ST[alive, step] = tokens.numpy(force=True)
+            if step % DRAWN_TOGETHER == 0:
+                uniform_ST = self._uniforms(sampling, index_S[alive], response_S[alive], step)
+            uniform = uniform_ST[:, step % DRAWN_TOGETHER]
+            tokens, logprobs = draw_tokens(decoder.logits_RV, uniform, greedy_S[alive], sampling.temperature)
+            drawn = tokens.numpy(force=True)
+            tokens_ST[alive, step] = drawn
             logprobs_ST[alive, step] = logprobs.numpy(force=True)
-            ended = tokens_ST[alive, step] == self.tokenizer.eos_token_id
-            lengths_S[alive[ended]] = step + 1
-            ended_S[alive[ended]] = True
+            ended = drawn == self.tokenizer.eos_token_id
+            some_ended = ended.any()
+            if some_ended:
+                lengths_S[alive[ended]] = step + 1
+                ended_S[alive[ended]] = True
             if step + 1 == sampling.max_response_tokens or ended.all():
                 break
-            decoder.advance(tokens, None if not ended.any() else np.flatnonzero(~ended))
-            alive = alive[~ended]
+            decoder.advance(tokens, np.flatnonzero(~ended) if some_ended else None)
+            if some_ended:
+                alive, uniform_ST = alive[~ended], uniform_ST[~ended]
         return [
             Rollout(tokens_ST[s, :length], logprobs_ST[s, :length], not ended_S[s], self.weights_version)
             for s, length in enumerate(lengths_S)
         ]
+
+    @staticmethod
+    def _uniforms(sampling: Sampling, index_R: np.ndarray, response_R: np.ndarray, first_token: int) -> np.ndarray:
+        """The next draws of each response, looked up together because a look-up costs more than its numbers."""
+        tokens = np.arange(first_token, min(first_token + DRAWN_TOGETHER, sampling.max_response_tokens))
+        indices = sampling.round, index_R[:, None], response_R[:, None], tokens
+        return seeds.uniforms(sampling.seed, sampling.purpose, *indices)
 
 
 class _Decoder:

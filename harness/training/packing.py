@@ -118,10 +118,9 @@ def token_logits(model: PreTrainedModel, packed: PackedRows, temperature: float)
     return (logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()) / temperature
 
 
-def chosen_logprobs(logits_NV: torch.Tensor, token_ids_N: np.ndarray) -> torch.Tensor:
+def chosen(logprobs_NV: torch.Tensor, token_ids_N: np.ndarray) -> torch.Tensor:
     """Log-probability of each response token, shape [N]."""
-    tokens_N1 = torch.from_numpy(token_ids_N).to(logits_NV.device)[:, None]
-    return torch.log_softmax(logits_NV, dim=-1).gather(-1, tokens_N1)[:, 0]
+    return logprobs_NV.gather(-1, torch.from_numpy(token_ids_N).to(logprobs_NV.device)[:, None])[:, 0]
 
 
 @torch.inference_mode()
@@ -132,5 +131,5 @@ def response_logprobs(
     parts = []
     for part in split_batch(batch, micro):
         logits_NV = token_logits(model, pack_rows(part, longest_shared_row), temperature)
-        parts.append(chosen_logprobs(logits_NV, part.token_ids_N).numpy(force=True))
+        parts.append(chosen(torch.log_softmax(logits_NV, dim=-1), part.token_ids_N).numpy(force=True))
     return np.split(np.concatenate(parts), np.cumsum(batch.lengths_S)[:-1])

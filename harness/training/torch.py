@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
 from harness.training.blocks import Blocks, block_size
-from harness.training.packing import chosen_logprobs, pack_rows, response_logprobs, token_logits
+from harness.training.packing import chosen, pack_rows, response_logprobs, token_logits
 from harness.training.trainer import Diverged, Loss, TokenLoss, TokenTensors
 from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 
@@ -135,10 +135,11 @@ class TorchTrainer(TorchModule):
     def step(self, batch: TrainBatch, loss: Loss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         def loss_of(part: TrainBatch) -> TokenLoss:
             logits_NV = token_logits(self.model, pack_rows(part, self.longest_shared_row), self.temperature)
-            tokens = _tensors(part, chosen_logprobs(logits_NV, part.token_ids_N))
+            logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
+            tokens = _tensors(part, chosen(logprobs_NV, part.token_ids_N))
             found = loss(tokens)
             diagnostics = {
-                "policy/entropy": _entropy(logits_NV.detach()),
+                "policy/entropy": _entropy(logprobs_NV.detach()),
                 "policy/logprob_gap_max": (tokens.current_N.detach() - tokens.behaviour_N).abs(),
             }
             return TokenLoss(found.loss_N, {**diagnostics, **found.diagnostics})
@@ -167,7 +168,6 @@ def _tensors(batch: TrainBatch, current_N: torch.Tensor) -> TokenTensors:
     )
 
 
-def _entropy(logits_NV: torch.Tensor) -> torch.Tensor:
+def _entropy(logprobs_NV: torch.Tensor) -> torch.Tensor:
     """Entropy in nats of the tempered next-token distribution, shape [N]."""
-    logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
     return -(logprobs_NV.exp() * logprobs_NV).sum(-1)

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 
 from harness.config import ModelConfig, SweepConfig
-from harness.models import encode_prompt, load_model, load_tokenizer
+from harness.models import encode_prompts, load_model, load_tokenizer
 from harness.plan import PlannedTrial, make_plan
 from harness.tasks.digits import ReverseDigits
 from harness.types import Prompt, Rollout, RolloutGroup
@@ -47,7 +47,7 @@ def ragged_groups(group_size: int = 4) -> list[RolloutGroup]:
     for index, text in enumerate(["12=", "40771=", "3="]):
         prompt = Prompt(index, text, text[-2::-1])
         rollouts = tuple(_rollout(random, length) for length in random.integers(1, 7, group_size))
-        groups.append(RolloutGroup(prompt, encode_prompt(TOKENIZER, prompt), rollouts))
+        groups.append(RolloutGroup(prompt, encode_prompts(TOKENIZER, [prompt])[0], rollouts))
     return groups
 
 
