@@ -96,7 +96,8 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
     if needs.reference:
         reference = partial(response_logprobs, policy().requires_grad_(False), micro, temperature, longest_shared_row)
     if needs.critic:
-        critic = TorchCritic(policy(), config.critic_optimizer or config.optimizer, micro, longest_shared_row)
+        assert config.critic_optimizer is not None  # the plan makes one for every algorithm with a critic
+        critic = TorchCritic(policy(), config.critic_optimizer, micro, longest_shared_row)
     if needs.proximal_samples is not None:
         proximal = MovingPolicy(policy(), needs.proximal_samples, micro, temperature, longest_shared_row)
     return Parts(

@@ -21,6 +21,8 @@ def group_relative(
     >>> group_relative(np.array([[1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5]]), ddof=0, epsilon=0.0)
     array([[ 1., -1., -1.,  1.],
            [ 0.,  0.,  0.,  0.]])
+    >>> group_relative(np.array([[1.0, 0.0, 0.0, 1.0]]), std="none")
+    array([[ 0.5, -0.5, -0.5,  0.5]])
     """
     _require_groups(rewards_PG)
     rewards_PG = rewards_PG.astype(np.float64)

@@ -8,7 +8,7 @@ from harness.training.trainer import Loss
 
 
 class Cispo(Grpo):
-    """Group-relative advantages with a clipped weight that carries no gradient."""
+    """GRPO's advantages, each token's gradient times its clipped ratio (`ClippedWeightLoss`)."""
 
     @property
     def loss(self) -> Loss:

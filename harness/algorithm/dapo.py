@@ -10,7 +10,10 @@ from harness.algorithm.grpo import Grpo
 
 
 class Dapo(Grpo):
-    """GRPO on groups that carry a signal. The publication refills without a limit; here the rounds are bounded."""
+    """GRPO's advantages clipped at 1 - 0.2 and 1 + 0.28, on groups whose rewards are not all equal.
+
+    The publication refills without a limit; here the rounds are bounded. Dropped responses count as generated only.
+    """
 
     config: DapoConfig
 

@@ -10,4 +10,4 @@ from harness.algorithm.grpo import Grpo
 
 
 class DrGrpo(Grpo):
-    """Centred rewards, constant denominator."""
+    """A = r - mean_G(r) (`group_relative`), token weights 1 / (S * constant_tokens) (`loss_weights`)."""

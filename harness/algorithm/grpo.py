@@ -10,7 +10,7 @@ from harness.algorithm.config import GroupConfig
 
 
 class Grpo(PolicyGradient[GroupConfig]):
-    """Group-relative advantages with the clipped surrogate."""
+    """A = (r - mean_G(r)) / (std_G(r) + epsilon) (`group_relative`) with the surrogate `ClippedPolicyLoss`."""
 
     def advantages(self, feedback: Feedback) -> np.ndarray:
         config = self.config

@@ -8,7 +8,7 @@ from harness.training.trainer import Loss
 
 
 class Gspo(Grpo):
-    """Group-relative advantages with the sequence ratio."""
+    """GRPO's advantages with the ratio exp(mean_t(current - behaviour)) of a response (`SequencePolicyLoss`)."""
 
     @property
     def loss(self) -> Loss:

@@ -16,7 +16,7 @@ Config = TypeVar("Config", bound=ActorCriticConfig)
 
 
 class ActorCritic(PolicyGradient[Config]):
-    """Generalised advantage estimates, and a critic trained towards advantage + value.
+    """Generalised advantage estimates (`gae`), and a critic trained towards advantage + value (`ClippedValueLoss`).
 
     The reward of a response sits on its last generated token. With kl_reward_coef every token also pays
     kl_reward_coef * (behaviour - ref), an unbiased estimate of the KL to the reference (Ziegler et al. 1909.08593).
@@ -47,7 +47,7 @@ class ActorCritic(PolicyGradient[Config]):
 
 
 class Ppo(ActorCritic[PpoConfig]):
-    """Advantages whitened by the moments of their own rollout batch."""
+    """Advantages whitened by their rollout batch's moments (`whiten`), with the surrogate `ClippedPolicyLoss`."""
 
     def whitened(self, advantages_N: np.ndarray, lengths_S: np.ndarray) -> np.ndarray:
         if self.config.whiten == "none":

@@ -17,7 +17,7 @@ from harness.training.trainer import Loss
 
 
 class PpoEwma(ActorCritic[PpoEwmaConfig]):
-    """The trust region is around a moving average of the policy, and moving moments whiten the advantages.
+    """A trust region around a moving average of the policy (`DecoupledPolicyLoss`), moving moments (`MovingMoments`).
 
     The publication keeps both windows in optimizer steps and multiplies them by c when the batch is divided by c; in
     samples they stay as they are. The average moves once a rollout batch, and is fixed within it.

@@ -13,7 +13,10 @@ from harness.algorithm.moving import MovingBaseline
 
 
 class Reinforce(PolicyGradient[ReinforceConfig]):
-    """A = r - the moving average of the rewards before it, which decays by the sample (MovingBaseline)."""
+    """A = r - moving average of the rewards before it (`MovingBaseline`), with the clipped surrogate.
+
+    The average decays by the sample. With one step a rollout batch the clip never binds.
+    """
 
     def __init__(self, config: ReinforceConfig) -> None:
         super().__init__(config)

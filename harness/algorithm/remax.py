@@ -12,7 +12,10 @@ from harness.algorithm.config import RemaxConfig
 
 
 class Remax(PolicyGradient[RemaxConfig]):
-    """The reward of one greedy response to the prompt as baseline."""
+    """A = r - reward of the greedy response (`against_greedy`), with the clipped surrogate (`ClippedPolicyLoss`).
+
+    The greedy response is generated and scored, not trained on. With one step a rollout batch the clip never binds.
+    """
 
     @property
     def needs(self) -> Needs:

@@ -10,7 +10,10 @@ from harness.algorithm.config import RlooConfig
 
 
 class Rloo(PolicyGradient[RlooConfig]):
-    """Leave-one-out baseline, no std."""
+    """A = r - mean of the others' rewards (`leave_one_out`), no std, with the clipped surrogate (`ClippedPolicyLoss`).
+
+    With one step a rollout batch the clip never binds and this is the publication's estimator.
+    """
 
     def advantages(self, feedback: Feedback) -> np.ndarray:
         return leave_one_out(feedback.rewards_PG)

@@ -228,6 +228,14 @@ TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samp
             "algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8",
         ),
         (
+            {"algorithm": {"name": "dr_grpo"}},
+            "algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8",
+        ),
+        (
+            {"algorithm": {"name": "rloo"}, "batch": {"num_prompts": 64, "group_size": 1}},
+            "batch.group_size: 1 leaves rloo no group to compare with; needs at least 2",
+        ),
+        (
             {"task": {"name": "digit_sums", "num_digits": 2}},
             "evaluation.num_prompts: 512 leaves no prompt to train on; task.digit_sums with num_digits 2 has 100, needs fewer",
         ),
@@ -237,6 +245,12 @@ def test_a_trial_that_cannot_run_is_not_made(changes: dict[str, Any], message: s
     with pytest.raises(InputError) as caught:
         TrialConfig.model_validate(TRIAL | changes)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["remax", "reinforce", "ppo", "ppo_ewma"])
+def test_a_baseline_outside_the_group_allows_a_group_of_one(name: str) -> None:
+    trial = TRIAL | {"algorithm": {"name": name}, "batch": {"num_prompts": 64, "group_size": 1}}
+    assert not TrialConfig.model_validate(trial).algorithm.uses_group_baseline
 
 
 def test_derived_values_of_a_trial() -> None:
