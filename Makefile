@@ -1,12 +1,16 @@
-# Another sweep: SWEEP=sweeps/smoke.yaml make sweep. Another place for its results: RESULTS=/data/results make sweep.
-SWEEP ?= sweeps/default.yaml
+# Other sweeps, one after another: SWEEP="sweeps/smoke.yaml sweeps/ppo.yaml" make sweep. Another place for their results:
+# RESULTS=/data/results make sweep.
+SWEEP ?= sweeps/default.yaml sweeps/ppo.yaml sweeps/matched_pairs.yaml
+STUDY = $(filter-out sweeps/smoke.yaml,$(wildcard sweeps/*.yaml))
 RESULTS ?= results
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY = .venv/bin/python
-NAME = $$($(PY) -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["sweep"])' $(SWEEP))
+REPORT = $(PY) -m analysis report $(RESULTS)/$$($(PY) -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["sweep"])' $$f)
+# Runs its argument for each sweep file $$f. Failed trials (1) do not stop the next; wrong input, disk, Ctrl-C do.
+EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup plan sweep report test check bench notebook clean
+.PHONY: setup plan sweep study report test check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -21,11 +25,12 @@ INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint cons
 	@$(INSTALL) '.[dev,bench]' && touch $@
 
 setup: .venv/.stamp
-plan: setup; @$(PY) -m harness plan $(SWEEP) --results $(RESULTS)
-sweep: setup; @code=0; $(PY) -m harness sweep $(SWEEP) --results $(RESULTS) || code=$$?; if [ $$code -le 1 ]; then $(PY) -m analysis report $(RESULTS)/$(NAME) || code=$$?; fi; exit $$code
-report: setup; @$(PY) -m analysis report $(RESULTS)/$(NAME)
+plan: setup; @$(call EACH,$(PY) -m harness plan $$f --results $(RESULTS))
+sweep: setup; @$(call EACH,$(PY) -m harness sweep $$f --results $(RESULTS); ran=$$?; [ $$ran -gt 1 ] || $(REPORT) && (exit $$ran))
+study: setup; @mkdir -p $(RESULTS); nohup $(MAKE) sweep SWEEP="$(STUDY)" > $(RESULTS)/study.log 2>&1 & echo "running $(words $(STUDY)) sweeps in the background; see $(RESULTS)/study.log, and run make study again to go on"
+report: setup; @$(call EACH,$(REPORT))
 test: check; @$(PY) -m pytest
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
 bench: .venv/.stamp-bench; @$(PY) -m tests.bench
-notebook: setup; @$(PY) -m nbconvert --to html --execute --output-dir $(RESULTS)/$(NAME)/report analysis/notebooks/*.ipynb
+notebook: setup; @$(call EACH,SWEEP_DIR=$(RESULTS)/$$(basename $$f .yaml) $(PY) -m nbconvert --to html --execute --output-dir $(RESULTS)/$$(basename $$f .yaml)/report analysis/notebooks/*.ipynb)
 clean:; @rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info build; find harness analysis tests -name __pycache__ -prune -exec rm -rf {} +
