@@ -9,7 +9,8 @@ TRL runs as fast as its settings allow: on the CPU without autocast, no gradient
 no dropout, no logging, saving or progress bar, no loader processes, no clipping (and so no gradient norm, which
 we compute), no check of the loss for NaN, the library's cached generation for the whole batch at once, and as
 many responses in a forward pass as is fastest, which is tried out here. Ours is harness.update.run_update with
-the settings of sweeps/default.yaml and every metric it records.
+the settings of sweeps/default.yaml and its metrics, but as in a timing pass without measuring the gradient's noise,
+which takes backward passes that TRL does not make.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
 
-from tests.bench.common import RESULTS, TRAIN_BATCHES, Table, default_trial, significant, spread
+from tests.bench.common import NO_NOISE, RESULTS, TRAIN_BATCHES, Table, default_trial, significant, spread
 
 ROUNDS = 5
 TURN_SAMPLES = 6144
@@ -124,7 +125,7 @@ def serve_ours(pipe: Connection, setup: Setup) -> None:
     from harness.parts import build_parts
     from harness.update import Progress, run_update
 
-    parts, progress = build_parts(default_trial(setup.train_batch).config, RESULTS), Progress()
+    parts, progress = build_parts(default_trial(setup.train_batch, NO_NOISE).config, RESULTS), Progress()
     for _ in range(WARM_UP_STEPS):
         run_update(parts, progress)
     pipe.send("ready")
@@ -181,7 +182,7 @@ def _grpo_trainer(setup: Setup, counter: Counter, folder: str) -> Any:
     from harness.tasks import make_task
     from harness.warm_start import ensure_warm_start
 
-    config = default_trial(setup.train_batch).config
+    config = default_trial(setup.train_batch, NO_NOISE).config
     task = make_task(config.task)
     start = ensure_warm_start(config, RESULTS)
     assert start is not None

@@ -20,6 +20,8 @@ from harness.sweep_file import load_sweep
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "bench"
 TRAIN_BATCHES = (64, 256, 1024)
+NO_NOISE = "statistics.every_samples=0"
+"""An override: no measurement of the gradient's noise, which splits backward passes and adds some."""
 PACKAGES = ("trl", "datasets", "accelerate", "pandas", "scipy")
 
 

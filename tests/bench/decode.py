@@ -21,7 +21,7 @@ from harness.config import TrialConfig
 from harness.parts import Parts, build_parts
 from harness.types import RolloutGroup, UpdateStats
 from harness.update import Progress, run_update
-from tests.bench.common import RESULTS, Table, default_trial, significant
+from tests.bench.common import NO_NOISE, RESULTS, Table, default_trial, significant
 from tests.bench.self_times import SelfTimes
 
 IN_FLIGHT = (8, 64, 512, 2048)
@@ -103,7 +103,7 @@ def _training(micro: int) -> dict[str, Any]:
 
 def _sized(responses: int) -> TrialConfig:
     """The default trial with so many responses in a batch, all in flight and in one pass."""
-    config = default_trial(64).config
+    config = default_trial(64, NO_NOISE).config
     num_prompts = responses // config.batch.group_size
     sizes = {"num_prompts": num_prompts, "micro_batch_size_per_gpu": None, "gen_batch": None}
     return config.model_copy(update={"batch": config.batch.model_copy(update=sizes)})

@@ -3,8 +3,9 @@
 A trial of sweeps/default.yaml runs as it does in a sweep (records, W&B offline, evaluations, checkpoints) in a
 process with one thread; functions are timed from outside (tests.bench.self_times), the product knows nothing
 of it. Overhead is everything in the trial's wall time but the model's forward and backward passes and the
-optimizer's step; what evaluation does around its forward passes is overhead too. The start (imports, model, W&B)
-and the end of a trial are no part of its wall time and are shown beside it.
+optimizer's step: what evaluation does around its forward passes is overhead, a backward pass that measures the
+gradient's noise is not. The start (imports, model, W&B) and the end of a trial are no part of its wall time and
+are shown beside it.
 """
 
 from __future__ import annotations
