@@ -12,6 +12,7 @@ from typing import Literal
 
 from harness.errors import InputError
 
+LARGEST_TRAIN_BATCH = 2**31 - 1
 Cadence = Literal["one_step_per_batch", "one_step_per_micro_batch"]
 
 
@@ -74,6 +75,11 @@ def resolve_batch(
         }
     )
     train_batch = num_prompts * group_size
+    if train_batch > LARGEST_TRAIN_BATCH:
+        raise InputError(
+            f"batch.num_prompts {num_prompts} x batch.group_size {group_size} = {train_batch} responses; "
+            f"needs at most {LARGEST_TRAIN_BATCH}"
+        )
     per_rank = _split_over_ranks(num_prompts, group_size, ranks, micro_batch_size_per_gpu)
     if mini_batch_size is not None:
         mini = _checked_mini(mini_batch_size, per_rank)

@@ -59,7 +59,7 @@ class ModelConfig(Strict):
 class DigitTaskConfig(Strict):
     """Prompts are strings of digits."""
 
-    num_digits: PositiveInt = Field(6, le=100, description="digits in a prompt")
+    num_digits: PositiveInt = Field(6, le=18, description="digits in a prompt")
 
     @property
     def num_possible_prompts(self) -> int:
@@ -306,6 +306,9 @@ class TrialConfig(Sections):
         return self
 
 
+MOST_SEEDS = 100_000
+
+
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """Seeds from a count or a list. A count n means 0 .. n-1.
 
@@ -313,6 +316,8 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     ((0, 1, 2), (7, 5))
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        if value > MOST_SEEDS:
+            raise InputError(f"seeds: {value}; needs a count of at most {MOST_SEEDS}")
         return tuple(range(value))
     is_list = isinstance(value, list | tuple) and len(value) > 0
     if not is_list or not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in value):

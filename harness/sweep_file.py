@@ -44,8 +44,12 @@ def check_model(name: str) -> None:
     """Refuse a model that is neither embedded, nor a folder with a model in it, nor shaped like a hub id."""
     if name in EMBEDDED_MODELS:
         return
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = Path(name)
+    try:
+        is_folder = folder.is_dir()
+    except (OSError, ValueError):  # no name that a file system takes
+        is_folder = False
+    if is_folder:
         if not (folder / "config.json").is_file():
             raise InputError(f"model.name: {name!r} is a folder without config.json; needs a saved transformers model")
         return

@@ -220,6 +220,10 @@ TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samp
             "the nearest that do are 63 and 70 (num_prompts 7 or 14 at this group_size)",
         ),
         (
+            {"batch": {"num_prompts": 10**12, "group_size": 8}},
+            "batch.num_prompts 1000000000000 x batch.group_size 8 = 8000000000000 responses; needs at most 2147483647",
+        ),
+        (
             {"execution": {"ranks": 2}},
             "execution.ranks: 2; the trainer torch is one process, needs 1",
         ),
