@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from analysis.labels import short_number
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
 
 Tables = Mapping[str, pd.DataFrame]
@@ -87,7 +89,10 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     arms, fit = tables["arms"], tables["fit"]
     axes.axhspan(ALIGNED_LOW, ALIGNED_HIGH, color=BLUE, alpha=0.10, lw=0)
     axes.axhline(1, color=GREY, linewidth=0.8)
-    axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
+    along = _along(arms)
+    if along == "train_batch":
+        axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
+        axes.plot(fit["train_batch"], fit["predicted"], color=GREY, linewidth=0.7, linestyle="--", zorder=1)
     # The two are shifted a little apart so that neither hides the other's interval.
     _points(axes, arms, "r_N", BLUE, shift=0.96)
     _points(axes, arms, "r_T", ORANGE, shift=1.04)
@@ -95,8 +100,11 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
         Line2D([], [], color=BLUE, marker="o", linestyle="", label="$r_N$ samples"),
         Line2D([], [], color=ORANGE, marker="o", linestyle="", label="$r_T$ time"),
     ]
-    if len(fit):
+    if along == "train_batch" and fit["r_N"].notna().any():
         handles.append(Line2D([], [], color=BLUE, linestyle=":", linewidth=0.8, label=r"fit of $1+B/B_c$"))
+    if along == "train_batch" and fit["predicted"].notna().any():
+        label = "$r_N$ from the reference's noise"
+        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.7, label=label))
     for rule, (marker, _) in _rule_styles(arms).items():
         handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="", mfc="white", label=f"{rule} rule"))
     axes.legend(handles=handles, loc="best")
@@ -109,7 +117,7 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
 def gradients(axes: Axes, report: Report, tables: Tables) -> None:
     """Gradient norms against B beside the line B^(-1/2) through the reference."""
     along = _along(tables["arms"])
-    rows = tables["gradients"].sort_values(along)
+    rows = _beside(tables["gradients"], tables["arms"], along).sort_values(along)
     axes.set(ylabel="gradient norm (rms)", yscale="log")
     _setting_axis(axes, tables["arms"])
     drawn = rows.dropna(subset=["actor"])
@@ -136,7 +144,8 @@ def gradients(axes: Axes, report: Report, tables: Tables) -> None:
 
 def throughput(axes: Axes, report: Report, tables: Tables) -> None:
     """Seconds per sample of generation and training against B."""
-    rows, along = tables["throughput"], _along(tables["arms"])
+    along = _along(tables["arms"])
+    rows = _beside(tables["throughput"], tables["arms"], along)
     rows = rows[rows["used"].astype(bool)].drop_duplicates(along).sort_values(along)
     _setting_axis(axes, tables["arms"])
     axes.set(ylabel="milliseconds per sample")
@@ -220,19 +229,25 @@ def _lengths(value: float, low: float, high: float) -> list[list[float]] | None:
 
 
 def _along(arms: pd.DataFrame) -> str:
-    """What the arms are compared along: the batch, or the learning rate where all have one batch."""
-    return "lr" if arms["train_batch"].nunique() == 1 and arms["lr"].nunique() > 1 else "train_batch"
+    """What the arms are compared along: the batch, or where all have one batch the first other axis that varies."""
+    others = [str(name) for name in arms if str(name).endswith("mini_batch_size")]
+    names = ("train_batch", "lr", "group_size", *others)
+    return next((name for name in names if arms[name].nunique() > 1), "train_batch")
+
+
+def _beside(rows: pd.DataFrame, arms: pd.DataFrame, along: str) -> pd.DataFrame:
+    """Rows with the value that their arm has along an axis."""
+    return rows if along in rows else rows.assign(**{along: rows["arm"].map(arms.set_index("arm")[along])})
 
 
 def _label(arms: pd.DataFrame, arm: Any, reference: str) -> str:
     """The batch (or the rate), and what else tells the arm from the others."""
     along = _along(arms)
     twins = arms[(arms[along] == getattr(arm, along)) & (arms["lr_rule"] == arm.lr_rule)]
-    label = _short(arm.lr) if along == "lr" else f"{arm.train_batch:,}"
+    label = f"{arm.train_batch:,}" if along == "train_batch" else short_number(getattr(arm, along))
     if len(twins) > 1:
-        label += (
-            f" = {arm.num_prompts}x{arm.group_size}" if twins["group_size"].nunique() > 1 else f" lr {_short(arm.lr)}"
-        )
+        by_group = twins["group_size"].nunique() > 1
+        label += f" = {arm.num_prompts}x{arm.group_size}" if by_group else f" lr {short_number(arm.lr)}"
     if arm.is_control:
         label += f" {arm.lr_rule}"
     return label + (" (ref.)" if arm.arm == reference else "")
@@ -248,7 +263,7 @@ def _line_style(arms: pd.DataFrame, arm: Any) -> Any:
 
 
 def _rows(table: pd.DataFrame) -> list[Any]:
-    return list(table.itertuples())
+    return [SimpleNamespace(**{str(name): value for name, value in row.items()}) for row in table.to_dict("records")]
 
 
 def _colours(values: pd.Series) -> Callable[[float], Any]:
@@ -258,21 +273,21 @@ def _colours(values: pd.Series) -> Callable[[float], Any]:
     return lambda value: scale(0.12 + 0.88 * float(norm(value)))
 
 
-def _short(value: float) -> str:
-    """`1.5e-4` for a small number, `1024` for a large one."""
-    return f"{value:g}" if value >= 0.01 else np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
-
-
 def _legend_beside(axes: Axes, handles: list[Line2D], arms: pd.DataFrame, colour: Callable[[float], Any]) -> None:
     """One entry per arm; where they are too many, one per colour and one per learning-rate rule."""
     along = _along(arms)
     if len(handles) > MOST_ENTRIES:
         values = sorted(arms[along].unique())
-        handles = [Line2D([], [], color=colour(value), label=_short(value)) for value in values]
+        handles = [Line2D([], [], color=colour(value), label=short_number(value)) for value in values]
         for rule, (marker, line) in _rule_styles(arms).items():
             handles.append(Line2D([], [], color=GREY, ls=line, marker=marker, mfc="white", label=rule))
-    title = "batch B" if along == "train_batch" else "learning rate"
+    title = "batch B" if along == "train_batch" else _axis_name(along)
     axes.legend(handles=handles, title=title, title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _axis_name(along: str) -> str:
+    named = {"train_batch": "train batch B (responses)", "lr": "learning rate", "group_size": "group size G"}
+    return named.get(along, along.rpartition(".")[2].replace("_", " "))
 
 
 def _setting_axis(axes: Axes, arms: pd.DataFrame) -> None:
@@ -282,9 +297,8 @@ def _setting_axis(axes: Axes, arms: pd.DataFrame) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(found[:: -(-len(found) // 8)].tolist()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    label = "train batch B (responses)" if along == "train_batch" else "learning rate"
-    axes.set(xlabel=label, xlim=(found[0] / 1.3, found[-1] * 1.3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+    axes.set(xlabel=_axis_name(along), xlim=(found[0] / 1.3, found[-1] * 1.3))
 
 
 def _ratio_axis(axis: Any) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from analysis.caveats import caveats_of
 from analysis.critical import PLATEAU_FRAC, HyperbolaFit, Plateau, twenty_percent_batch
-from analysis.gradients import NoiseScale
+from analysis.findings import findings, noise_json
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
+from analysis.plain import interval_json, plain
 from analysis.scales import Scales, Slope
 from analysis.study import Study, Trial
 from analysis.target import HOLD
@@ -32,15 +30,16 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         "arms": [_arm(study, scales, arm) for arm in study.arms],
         "gradient_slope": {network: _slope(scales.slope(network)) for network in ("actor", "critic")},
         "gradient_window_samples": scales.window_samples,
-        "noise_scale": _noise(scales.noise_scale()) | {"from_norms": _noise(scales.noise_scale_from_norms())},
+        "noise_scale": noise_json(scales.noise_scale()) | {"from_norms": noise_json(scales.noise_scale_from_norms())},
         "critical_batch": {"train": _critical_train(study, scales), "generation": _critical_generation(scales)},
+        **findings(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
         "warnings": caveats_of(study),
         "method": _method(study),
     }
-    plain: dict[str, Any] = _plain(report)
-    return plain
+    found: dict[str, Any] = plain(report)
+    return found
 
 
 def excluded(study: Study) -> list[dict[str, str]]:
@@ -69,15 +68,16 @@ def _arm(study: Study, scales: Scales, arm: str) -> dict[str, Any]:
         "axes": {name: value for name, value in axes.items() if name not in CONTRACT_AXES},
         "num_seeds": len(trials),
         "num_censored": sum(trial.crossing.censored is not None for trial in trials),
-        "samples_to_target": _interval(study.samples_to_target(arm), missing) | {"per_seed": list(map(_seed, trials))},
-        "update_ratio": {"interval" if key == "ci95" else key: v for key, v in _interval(ratio, missing).items()},
-        "r_N": _interval(r_N, missing) | {"ci90": [r_N_90.low, r_N_90.high]},
+        "samples_to_target": interval_json(study.samples_to_target(arm), missing)
+        | {"per_seed": list(map(_seed, trials))},
+        "update_ratio": {"interval" if key == "ci95" else key: v for key, v in interval_json(ratio, missing).items()},
+        "r_N": interval_json(r_N, missing) | {"ci90": [r_N_90.low, r_N_90.high]},
         "throughput": _throughput(study, arm),
         "r_q": r_q.estimate,
         "r_q_ci95": [r_q.low, r_q.high],
-        "r_T": _interval(study.r_T(arm), missing or _why_no_r_T(study, arm)),
-        "r_T_rounded": _interval(study.r_T(arm, "rounded"), missing),
-        "r_T_thinned": _interval(study.r_T(arm, "thinned"), missing),
+        "r_T": interval_json(study.r_T(arm), missing or _why_no_r_T(study, arm)),
+        "r_T_rounded": interval_json(study.r_T(arm, "rounded"), missing),
+        "r_T_thinned": interval_json(study.r_T(arm, "thinned"), missing),
         "time_to_target_s": study.time_to_target_s(arm),
         "verdict": verdict,
         "verdict_reason": reason,
@@ -98,15 +98,6 @@ def _seed(trial: Trial) -> dict[str, Any]:
         "bound": {None: None, "right": "lower", "left": "upper"}[crossing.censored],
         "trial_id": trial.trial_id,
     }
-
-
-def _interval(interval: Interval, flag: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {"estimate": interval.estimate, "ci95": [interval.low, interval.high]}
-    if interval.bound:
-        found["bound"] = interval.bound
-    if flag and (interval.estimate is None or interval.low is None):
-        found["flag"] = flag
-    return found
 
 
 def _why_missing(study: Study, arm: str) -> str:
@@ -168,11 +159,6 @@ def _slope(slope: Slope) -> dict[str, Any]:
     return found | ({"flag": slope.flag} if slope.flag else {})
 
 
-def _noise(noise: NoiseScale) -> dict[str, Any]:
-    found = _interval(noise.interval) | {"signal_sq": noise.signal_sq, "noise_trace": noise.trace}
-    return found | ({"flag": noise.flag} if noise.flag else {})
-
-
 def _critical_train(study: Study, scales: Scales) -> dict[str, Any]:
     family, reference = scales.family, scales.train_batch[study.reference]
     aligned = [scales.train_batch[arm] for arm in scales.aligned_range]
@@ -185,14 +171,14 @@ def _critical_train(study: Study, scales: Scales) -> dict[str, Any]:
         "first_not_aligned": min((batch for batch in broken if batch > reference), default=None),
         **{name: _fit(fit) for name, fit in fits.items()},
         "twenty_percent_batch": None if critical is None else twenty_percent_batch(critical, reference),
-        "noise_scale": _interval(scales.noise_scale().interval, "see noise_scale"),
+        "noise_scale": interval_json(scales.noise_scale().interval, "see noise_scale"),
     }
 
 
 def _fit(fit: HyperbolaFit | None) -> dict[str, Any]:
     """r_N = (1 + B/B_c)^power / (1 + B_ref/B_c)^power."""
     if fit is None:
-        return _interval(Interval(), "fewer than three batches with every seed at the target")
+        return interval_json(Interval(), "fewer than three batches with every seed at the target")
     flag = "no rise of N* with the batch is resolved" if fit.interval.high is None else ""
     found = {"critical_batch": fit.interval.estimate, "ci95": [fit.interval.low, fit.interval.high], "power": fit.power}
     found |= {"samples_at_zero": fit.samples_at_zero, "residual": fit.residual, "lack_of_fit_p": fit.lack_of_fit_p}
@@ -209,9 +195,9 @@ def _critical_generation(scales: Scales) -> dict[str, Any]:
 
 def _plateau(plateau: Plateau | None) -> dict[str, Any]:
     if plateau is None:
-        return _interval(Interval()) | {"per_s": None, "reached": None, "flag": "fewer than two batches measured"}
+        return interval_json(Interval()) | {"per_s": None, "reached": None, "flag": "fewer than two batches measured"}
     flag = {} if plateau.reached else {"flag": "not reached: the rate still grows at the largest batch"}
-    return _interval(plateau.interval) | {"per_s": plateau.per_s, "reached": plateau.reached} | flag
+    return interval_json(plateau.interval) | {"per_s": plateau.per_s, "reached": plateau.reached} | flag
 
 
 def _method(study: Study) -> dict[str, Any]:
@@ -227,16 +213,3 @@ def _method(study: Study) -> dict[str, Any]:
         "coarsest_spacing_samples": study.coarsest_spacing,
         "given": "intervals are over seeds, given the one warm start that all arms share",
     }
-
-
-def _plain(value: Any) -> Any:
-    """Values as JSON has them: numpy scalars become Python's, numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

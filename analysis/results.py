@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.findings_words import finding_sentences
 from analysis.load import Sweep
 from analysis.report import build_report
 from analysis.scales import Scales
@@ -20,7 +21,8 @@ class Results:
     """What the analysis of a sweep found.
 
     report: the content of report.json. tables: one frame per CSV, by name: arms (one row per arm with N*, r_N, r_q, r_T
-    and their limits), seeds (N* of each trial), curves (J(N) by arm), fit, gradients, throughput, excluded.
+    and their limits), seeds (N* of each trial), curves (J(N) by arm), fit, prediction, gradients, groups, cadence,
+    throughput, excluded.
     """
 
     report: dict[str, Any]
@@ -35,5 +37,5 @@ def analyse(sweep: Sweep) -> Results:
     study = Study(sweep)
     scales = Scales(study)
     report = build_report(study, scales)
-    report["headline"] = headline(report)
+    report["headline"] = headline(report, finding_sentences(report))
     return Results(report, build_tables(report, study, scales))

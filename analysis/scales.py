@@ -78,6 +78,14 @@ class Scales:
         norms = self.norms[network]
         return norms.loc[arm] if len(norms) and arm in norms.index.get_level_values("arm") else pd.Series(dtype=float)
 
+    def seed_means(self, arm: str, metric: str) -> pd.Series:
+        """Mean of a metric of an arm over its updates within the window that recorded it, by seed."""
+        updates = self._updates
+        if metric not in updates:
+            return pd.Series(dtype=float)
+        own = updates[(updates["arm"] == arm) & (updates["samples_before"] < self.window_samples)]
+        return pd.Series(own.dropna(subset=[metric]).groupby("seed")[metric].mean())
+
     def slope(self, network: str) -> Slope:
         """Slope over the aligned range, with Student's t over the seeds that all its arms have."""
         found = {arm: self._seeds(arm, network) for arm in self.aligned_range}

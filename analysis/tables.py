@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.curves import common_grid
+from analysis.findings import FORMS
+from analysis.prediction import predicted_curve
 from analysis.scales import Scales
 from analysis.study import Study
 
+MATCHED = ("arm", "group_size", "equivalent", "r_N", "optimal_step", "adam", "dead_frac", "noise_trace", "split_trace")
+MOVES = ("update_norm", "kl", "update_norm_per_sample", "kl_per_sample")
+CADENCE = ("arm", "optimizer_steps_per_batch", "train_batch", *MOVES)
+
 
 def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dict[str, pd.DataFrame]:
-    """Tables by name: arms, seeds, curves, fit, gradients, throughput, excluded."""
+    """Tables by name: arms, seeds, curves, fit, prediction, gradients, groups, cadence, throughput, excluded."""
     tables = {
         "arms": _arms(report),
         "seeds": _seeds(report),
         "curves": _curves(study),
         "fit": _fit(study, scales),
+        "prediction": _prediction(report),
         "gradients": _gradients(report),
+        "groups": _flat(report["groups"]["matched"], MATCHED),
+        "cadence": _flat(report["cadence"], CADENCE),
         "throughput": _throughput(report),
         "excluded": pd.DataFrame(report["excluded"], columns=["trial_id", "status", "reason"]),
     }
@@ -80,14 +89,40 @@ def _curves(study: Study) -> pd.DataFrame:
 
 
 def _fit(study: Study, scales: Scales) -> pd.DataFrame:
-    """The fitted r_N(B) of the reference's family, through (B_ref, 1)."""
+    """r_N(B) of the reference's family through (B_ref, 1): fitted, and by Adam's form from the reference's noise."""
     fit = scales.fit(1.0)
     batches = [scales.train_batch[arm] for arm in scales.family]
-    if fit is None or fit.interval.estimate is None:
-        return pd.DataFrame(columns=["train_batch", "r_N"])
     grid_M = np.geomspace(min(batches), max(batches), 60)
-    reference = fit.predict(scales.train_batch[study.reference])
-    return pd.DataFrame({"train_batch": grid_M, "r_N": fit.predict(grid_M) / reference})
+    found = {"train_batch": grid_M}
+    if fit is not None and fit.interval.estimate is not None:
+        found["r_N"] = np.asarray(fit.predict(grid_M)) / fit.predict(scales.train_batch[study.reference])
+    predicted_M = predicted_curve(scales, grid_M)
+    if len(predicted_M):
+        found["predicted"] = predicted_M
+    return pd.DataFrame(found if len(found) > 1 else None, columns=["train_batch", "r_N", "predicted"])
+
+
+def _prediction(report: Mapping[str, Any]) -> pd.DataFrame:
+    """r_N of each arm, measured and predicted from the reference run alone, with errors on the log scale."""
+    rows = []
+    for arm in report["prediction"]["arms"]:
+        row = {"arm": arm["arm"]} | _limits("r_N", arm["r_N"])
+        for form in FORMS:
+            row |= _limits(form, arm[form]) | {f"{form}_log_error": arm[form]["log_error"]}
+        rows.append(row)
+    names = [f"{form}{end}" for form in FORMS for end in ("", "_low", "_high", "_log_error")]
+    return pd.DataFrame(rows, columns=["arm", "r_N", "r_N_low", "r_N_high", *names])
+
+
+def _flat(rows: list[dict[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    """Rows with their intervals as three columns each."""
+    flat = []
+    for row in rows:
+        found: dict[str, Any] = {}
+        for name in names:
+            found |= _limits(name, row[name]) if isinstance(row[name], Mapping) else {name: row[name]}
+        flat.append(found)
+    return pd.DataFrame(flat, columns=None if flat else list(names))
 
 
 def _gradients(report: Mapping[str, Any]) -> pd.DataFrame:

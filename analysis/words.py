@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from analysis.labels import short_label
 
 Report = Mapping[str, Any]
 
 
-def headline(report: Report) -> list[str]:
-    """The sentences that answer the question: the fastest batch, the aligned range, the controls, what is left out."""
+def headline(report: Report, more: Sequence[str] = ()) -> list[str]:
+    """The sentences that answer the question: fastest batch, aligned range, controls, `more`, what is left out."""
     if not report["learning_signal"]:
         return ["No arm learned anything, so nothing can be said about the batch.", *_left_out(report)]
-    return [_fastest(report), _alignment(report), *_controls(report), *_left_out(report)]
+    found = [_fastest(report), _alignment(report), *_controls(report), *_fewest(report)]
+    return [*found, *more, *_left_out(report)]
 
 
 def _fastest(report: Report) -> str:
@@ -29,7 +32,7 @@ def _fastest(report: Report) -> str:
         subject = _subject(report, best)
         text = f"{subject[0].upper()}{subject[1:]} reaches {goal} first: in {within} of the time of the reference, "
         text += _subject(report, reference)
-    ties = f"; not told apart from it: {_listed(advice['ties'])}" if advice["ties"] else ""
+    ties = f"; not told apart from it: {_ties(report)}" if advice["ties"] else ""
     return f"{text}{ties}."
 
 
@@ -38,19 +41,19 @@ def _alignment(report: Report) -> str:
     train, reference = report["critical_batch"]["train"], _by_name(report)[report["reference_arm"]]
     rule, low, high = reference["lr_rule"], train["smallest_aligned"], train["largest_aligned"]
     own = sorted((arm for arm in report["arms"] if arm["lr_rule"] == rule), key=lambda arm: arm["train_batch"])
-    aligned = [_short(report, arm) for arm in own if arm["aligned"]]
+    aligned = [short_label(report, arm) for arm in own if arm["aligned"]]
     if low != high:
         text = f"With the {rule} rule the curves over samples stay aligned from B = {low:,} to B = {high:,}"
     elif aligned:
-        text = f"Aligned with the reference: {_listed(aligned)}"
+        text = f"Aligned with the reference: {listed(aligned)}"
     else:
         text = f"Nothing else with the {rule} rule is shown to be aligned with the reference"
     text += " (90% interval of r_N within 3/4 and 4/3)"
     beyond = [arm for arm in own if arm["aligned"] is False]
-    parts = [f"{_short(report, arm)} {_needs(arm)}" for arm in beyond if arm["verdict"] != "target_not_reached"]
-    missed = [_short(report, arm) for arm in beyond if arm["verdict"] == "target_not_reached"]
+    parts = [f"{short_label(report, arm)} {_needs(arm)}" for arm in beyond if arm["verdict"] != "target_not_reached"]
+    missed = [short_label(report, arm) for arm in beyond if arm["verdict"] == "target_not_reached"]
     if missed:
-        parts.append(f"{_listed(missed)} {'does' if len(missed) == 1 else 'do'} not reach the target")
+        parts.append(f"{listed(missed)} {'does' if len(missed) == 1 else 'do'} not reach the target")
     return "; ".join([text, *parts]) + "."
 
 
@@ -61,24 +64,37 @@ def _controls(report: Report) -> list[str]:
     found = []
     for rule in rules:
         arms = sorted((arm for arm in report["arms"] if arm["lr_rule"] == rule), key=lambda arm: arm["train_batch"])
-        aligned = [_short(report, arm) for arm in arms if arm["aligned"]]
-        parts = [f"aligned at {_listed(aligned)}"] if aligned else []
+        aligned = [short_label(report, arm) for arm in arms if arm["aligned"]]
+        parts = [f"aligned at {listed(aligned)}"] if aligned else []
         beyond = [arm for arm in arms if not arm["aligned"]]
         if len(beyond) > 2:
-            parts += [f"r_N is {_listed([_penalty(report, arm) for arm in beyond])}"]
+            parts += [f"r_N is {listed([_penalty(report, arm) for arm in beyond])}"]
         else:
             parts += [_control(report, arm, own) for arm in beyond]
         found.append(f"With the {rule} rule instead: {'; '.join(parts)}.")
     return found
 
 
+def _fewest(report: Report) -> list[str]:
+    """Which of several arms with one batch needs the fewest samples."""
+    known = [arm for arm in report["arms"] if arm["r_N"]["estimate"] is not None]
+    if len({arm["train_batch"] for arm in report["arms"]}) > 1 or len(known) < 2:
+        return []
+    best = min(known, key=lambda arm: arm["r_N"]["estimate"])
+    if best["arm"] == report["reference_arm"]:
+        return [f"The reference, {short_label(report, best)}, needs the fewest samples."]
+    told = best["r_N"]["ci95"][1] is not None and best["r_N"]["ci95"][1] < 1
+    text = f"The fewest samples: {short_label(report, best)}, {interval(best['r_N'])} times the reference's"
+    return [text + ("." if told else ", not told apart from the reference.")]
+
+
 def _penalty(report: Report, arm: Mapping[str, Any]) -> str:
     r_N = arm["r_N"] | {"ci95": [arm["r_N"]["ci95"][0] if arm["r_N"]["estimate"] is None else None, None]}
-    return f"{interval(r_N)} at {_short(report, arm)}"
+    return f"{interval(r_N)} at {short_label(report, arm)}"
 
 
 def _control(report: Report, arm: Mapping[str, Any], own_rule: str) -> str:
-    text = f"{_short(report, arm)} {_needs(arm)}"
+    text = f"{short_label(report, arm)} {_needs(arm)}"
     if arm["r_T"]["estimate"] is not None:
         gain = {"faster": "faster", "slower": "slower"}.get(arm["verdict"], "no gain is shown")
         text += f" and {interval(arm['r_T'])} times its time ({gain})"
@@ -93,12 +109,12 @@ def _left_out(report: Report) -> list[str]:
     censored = [arm for arm in report["arms"] if arm["num_censored"]]
     if censored:
         each = [f"{arm['num_censored']} of {arm['num_seeds']} of {arm['arm']}" for arm in censored]
-        found.append(f"Trials that do not reach the target count as bounds: {_listed(each)}.")
+        found.append(f"Trials that do not reach the target count as bounds: {listed(each)}.")
     if excluded:
         counts: dict[str, int] = {}
         for trial in excluded:
             counts[trial["status"]] = counts.get(trial["status"], 0) + 1
-        kinds = _listed([f"{count} {status}" for status, count in counts.items()])
+        kinds = listed([f"{count} {status}" for status, count in counts.items()])
         found.append(f"Left out: {len(excluded)} trial{'s' * (len(excluded) > 1)} ({kinds}), listed below.")
     return found or ["No trial was left out."]
 
@@ -150,24 +166,25 @@ def _by_name(report: Report) -> dict[str, Mapping[str, Any]]:
 
 
 def _subject(report: Report, arm: Mapping[str, Any]) -> str:
-    return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})" if _is_only(report, arm) else arm["arm"]
+    label = short_label(report, arm)
+    if label.startswith("B = "):
+        return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})"
+    return label if label == arm["arm"] else f"{label} ({arm['arm']})"
 
 
-def _short(report: Report, arm: Mapping[str, Any]) -> str:
-    return f"B = {arm['train_batch']:,}" if _is_only(report, arm) else arm["arm"]
-
-
-def _is_only(report: Report, arm: Mapping[str, Any]) -> bool:
-    """Whether the batch tells the arm from the others of its learning-rate rule."""
-    own = (arm["train_batch"], arm["lr_rule"])
-    return sum((other["train_batch"], other["lr_rule"]) == own for other in report["arms"]) == 1
+def _ties(report: Report) -> str:
+    """The arms that are not told apart from the recommended one; one of another rule than the reference's by name."""
+    arms = _by_name(report)
+    own = arms[report["reference_arm"]]["lr_rule"]
+    names = report["recommendation"]["ties"]
+    return listed([short_label(report, arms[n]) if arms[n]["lr_rule"] == own else n for n in names])
 
 
 def _same_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return (a["num_prompts"], a["group_size"]) == (b["num_prompts"], b["group_size"])
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
@@ -180,6 +197,9 @@ def captions(report: Report) -> list[tuple[str, str]]:
         low, high = slope["train_batch_range"]
         measured = {"estimate": slope["slope"], "ci95": slope["ci95"]}
         falls = f" Slope of the actor from B = {low:,} to {high:,}: {interval(measured, 3)}."
+    predicted = ""
+    if report["prediction"]["arms"]:
+        predicted = " Dashed: r_N by Adam's form from the noise of the reference run alone."
     return [
         (
             "Score over samples",
@@ -189,7 +209,7 @@ def captions(report: Report) -> list[tuple[str, str]]:
         (
             "Samples and time to the target",
             "Ratios to the reference with 95% intervals; arrows are lower bounds. Blue band: the margin that the 90% "
-            "interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference.",
+            f"interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference.{predicted}",
         ),
         (
             "The decision",

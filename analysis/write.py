@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.figures import draw_all
+from analysis.findings_words import trace_digits
 from analysis.load import Sweep
 from analysis.results import analyse
 from analysis.words import captions, critical_rows, interval, number
@@ -40,7 +41,8 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         {"title": title, "caption": caption, "svg": base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()}
         for path, (title, caption) in zip(figures, captions(report), strict=True)
     ]
-    environment.globals |= {"number": number, "estimate": estimate}
+    environment.globals |= {"number": number, "estimate": estimate, "estimate_line": interval, "milli": milli}
+    environment.globals["percent"] = lambda share: "-" if share is None else f"{share:.1%}"
     clock = {arm["throughput"]["source"] for arm in report["arms"]} - {None}
     named = {"timing": "timing pass, arms interleaved", "records": "records of the trials"}
     page: str = environment.get_template("report.html.j2").render(
@@ -48,9 +50,16 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
         figures=images,
         critical=critical_rows(report),
+        digits=trace_digits(report["groups"]),
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )
     return page
+
+
+def milli(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An interval in thousandths."""
+    middle, low, high = (None if x is None else 1000 * x for x in (value["estimate"], *value["ci95"]))
+    return {"estimate": middle, "ci95": [low, high]}
 
 
 def estimate(value: Mapping[str, Any], digits: int = 2) -> Any:

@@ -63,3 +63,20 @@ def test_a_sweep_of_rates_at_one_batch_is_drawn_over_the_rate(tmp_path: Path) ->
     axes = drawn("penalty", analyse(load_sweep(sweep)))
     assert axes.get_xlabel() == "learning rate"
     assert [text.get_text() for text in axes.get_xticklabels()] == ["3e-4", "6e-4"]
+
+
+def test_matched_pairs_are_drawn_over_the_group_size(tmp_path: Path) -> None:
+    truth = SweepTruth([ArmTruth(8), ArmTruth(16, group_size=4), ArmTruth(4, group_size=16)], num_seeds=2)
+    axes = drawn("gradients", analyse(load_sweep(write_sweep(tmp_path / "s", truth))))
+    assert axes.get_xlabel() == "group size G"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["4", "8", "16"]
+
+
+def test_the_prediction_is_a_light_line_through_the_reference(tmp_path: Path) -> None:
+    truth = SweepTruth([ArmTruth(8), ArmTruth(32, 1.3)], num_seeds=2, with_noise_metrics=True, noise_scale=300)
+    axes = drawn("penalty", analyse(load_sweep(write_sweep(tmp_path / "s", truth))))
+    legend = axes.get_legend()
+    assert legend is not None
+    assert "$r_N$ from the reference's noise" in [text.get_text() for text in legend.get_texts()]
+    line = next(line for line in axes.get_lines() if line.get_linestyle() == "--")
+    assert line.get_ydata()[0] == pytest.approx(1)

@@ -60,6 +60,12 @@ def test_the_contract_of_report_json(report: dict[str, Any]) -> None:
     assert {"slope", "ci95", "train_batch_range"} <= set(report["gradient_slope"]["actor"])
     assert set(report["critical_batch"]) == {"train", "generation"}
     assert {"arm", "r_T", "reason"} <= set(report["recommendation"])
+    assert report["prediction"] == {
+        "arms": [],
+        "rms_log_error": {"optimal_step": None, "adam": None},
+        "flag": "not recorded",
+    }
+    assert report["groups"]["unit"] is None and report["cadence"] == []
 
 
 def test_numbers_hang_together(report: dict[str, Any]) -> None:
@@ -98,7 +104,7 @@ def test_both_clocks_stand_beside_one_another(report: dict[str, Any]) -> None:
 
 def test_the_files_of_a_report(sweep: Path, report: dict[str, Any]) -> None:
     folder = sweep / "report"
-    names = ["arms", "curves", "excluded", "fit", "gradients", "seeds", "throughput"]
+    names = ["arms", "cadence", "curves", "excluded", "fit", "gradients", "groups", "prediction", "seeds", "throughput"]
     assert sorted(path.stem for path in (folder / "tables").iterdir()) == names
     assert len(pd.read_csv(folder / "tables/seeds.csv")) == 30
     figures = ["curves", "decision", "gradients", "penalty", "throughput"]
