@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -15,12 +16,14 @@ from harness.parts import Parts, build_parts
 from harness.plan import PlannedTrial
 from harness.provenance import provenance
 from harness.run_dir import RunDir
-from harness.tracking.jsonl import JsonlSink
+from harness.tracking.jsonl import JsonlSink, read_records
 from harness.tracking.sink import MetricSink
 from harness.tracking.wandb import WandbSink
 from harness.training.trainer import Diverged
 from harness.types import Status, StepRecord, TrialOutcome
 from harness.update import Progress, Update, run_update
+
+logger = logging.getLogger(__name__)
 
 
 def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: int = 1) -> Iterator[StepRecord]:
@@ -150,10 +153,16 @@ def _save(run: RunDir, parts: Parts, progress: Progress) -> None:
 
 
 def _restore(run: RunDir, parts: Parts) -> Progress:
+    """Go on from the checkpoint, if every update before it is on record; from the start otherwise."""
     checkpoint = run.load_checkpoint()
     if checkpoint is None:
         return Progress()
-    parts.load_state(checkpoint)
     progress = Progress(**checkpoint["progress"])
+    records, _ = read_records(run.metrics_path)
+    kept = {record.get("step") for record in records if record.get("kind") == "train"}
+    if not kept.issuperset(range(1, progress.rollout_batches + 1)):
+        logger.warning("%s lacks records that its checkpoint builds on; the trial starts over", run.metrics_path)
+        return Progress()
+    parts.load_state(checkpoint)
     parts.engine.update_weights(parts.trainer.weights(), progress.rollout_batches)
     return progress

@@ -222,3 +222,16 @@ def test_noise_is_measured_every_so_many_samples_and_changes_no_update(tmp_path:
     at_split = next(record for record in measured if "grad/noise_between_trace" in record.metrics)
     parts = 4 * at_split.metrics["grad/noise_between_trace"] + at_split.metrics["grad/noise_within_trace"]
     assert parts == pytest.approx(at_split.metrics["grad/noise_trace"], rel=1e-6, abs=1e-9)
+
+
+def test_a_checkpoint_without_the_records_before_it_is_not_gone_on_from(tmp_path: Path) -> None:
+    trial = planned_trial(execution__checkpoint_every_samples=48)
+    whole = run(trial, tmp_path)
+    path = trial_dir(tmp_path) / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    # An update in the middle is gone, its line overwritten: the trial is done again, and every record is there.
+    path.write_text("".join("garbage\n" if '"step": 2' in line else line for line in lines))
+    again = run(trial, tmp_path)
+    assert [record.metrics for record in again] == [record.metrics for record in whole]
+    # With every record in place it goes on from the last checkpoint, at 96 samples.
+    assert [record.samples_trained for record in run(trial, tmp_path)] == [112, 128, 128]
