@@ -92,7 +92,7 @@ class Groups:
         study, G = self.study, self.group_size[arm]
         optimal = self._predicted(G)
         split = self._split
-        trace = (G * split["between"] + split["within"]).to_numpy()
+        trace = (G * split["between"] + self._within(G) * split["within"]).to_numpy()
         return Matched(
             arm,
             G,
@@ -105,6 +105,17 @@ class Groups:
             mean_of(trace).interval() if len(trace) else Interval(),
         )
 
+    def _within(self, group_size: int) -> float:
+        """The noise within prompts at another group size over that at the reference's.
+
+        The leave-one-out baseline is a mean of G - 1 rewards: its variance adds to that of the response's own, so the
+        noise within goes as 1 + 1/(G - 1) where rewards and scores are independent. 1 for every other algorithm.
+        """
+        reference = self.study.reference
+        if self.study.sweep.arms.loc[reference, "algorithm"] != "rloo":
+            return 1.0
+        return loo_factor(group_size) / loo_factor(self.group_size[reference])
+
     def _predicted(self, group_size: int) -> Interval:
         """(|G|^2 + tr(S)(G)/B) / (|G|^2 + tr(S)(G_ref)/B), a ratio of means over seeds (Fieller)."""
         reference, split = self.study.reference, self._split
@@ -112,7 +123,8 @@ class Groups:
             return Interval(1.0, 1.0, 1.0) if len(split) else Interval()
 
         def norm_sq(size: int) -> np.ndarray:
-            noise = (size * split["between"] + split["within"]) / self.scales.train_batch[reference]
+            trace = size * split["between"] + self._within(size) * split["within"]
+            noise = trace / self.scales.train_batch[reference]
             return (split["signal"] + noise).to_numpy()
 
         return noise_scale(norm_sq(group_size), norm_sq(self.group_size[reference])).interval
@@ -129,6 +141,15 @@ class Groups:
         if all(found.equivalent for found in others):
             return "P*G"
         return "not P*G" if any(_differs(found) for found in others) else "unclear"
+
+
+def loo_factor(group_size: int) -> float:
+    """Variance of a reward less the mean of the G - 1 others, over that of a reward.
+
+    >>> loo_factor(2), loo_factor(5)
+    (2.0, 1.25)
+    """
+    return 1 + 1 / (group_size - 1)
 
 
 def _differs(found: Matched) -> bool:

@@ -123,6 +123,15 @@ def test_matched_pairs_can_say_that_the_responses_are_not_the_unit(tmp_path: Pat
     assert any(text.startswith("P*G is NOT the unit here: with the same 256") for text in report["headline"])
 
 
+def test_the_leave_one_out_baseline_adds_its_own_variance(tmp_path: Path) -> None:
+    """1 + 1/(G - 1) is 2, 8/7, 32/31 at G = 2, 8, 32: within 128 at G = 8 is 224 and 115.6 at the others."""
+    sweep = with_metrics(write_sweep(tmp_path / "s", MATCHED), split(16.0, 128.0))
+    plan = sweep / "plan.json"
+    plan.write_text(plan.read_text().replace('"algorithm": "grpo"', '"algorithm": "rloo"'))
+    found = [row["split_trace"]["estimate"] for row in found_in(sweep)["groups"]["matched"]]
+    assert found == pytest.approx([32 + 224, 256, 512 + 128 * (32 / 31) / (8 / 7)])
+
+
 def test_without_matched_pairs_nothing_is_said_of_the_unit(tmp_path: Path) -> None:
     """One group size and no split: no verdict, no sentence."""
     report = found_in(write_sweep(tmp_path / "s", SweepTruth([ArmTruth(8), ArmTruth(32)], num_seeds=2)))
