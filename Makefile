@@ -15,9 +15,9 @@ INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint cons
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
 .venv/.stamp: pyproject.toml constraints.txt
+	@echo "setting up .venv from pyproject.toml and constraints.txt (about 2 GB; minutes, and silent meanwhile)"
 	@test -e $@ || rm -rf .venv
 	@rm -f $@
-	@echo "setting up .venv from pyproject.toml and constraints.txt (a few minutes the first time)"
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@$(INSTALL) '.[dev]'
 	@touch $@

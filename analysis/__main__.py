@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(path: Path, target: float | None) -> int:
+    if target is not None and not 0 < target < 1:
+        raise InputError(f"--target: {target:g}; scores lie between 0 and 1, and so must a target")
     report, paths = write_report(load_sweep(path, target))
     print_report(report, paths)
     return 0

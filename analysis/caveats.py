@@ -32,7 +32,8 @@ def _reference(study: Study) -> list[str]:
 def _replicates(study: Study) -> list[str]:
     counts = {arm: len(curves) for arm, curves in study.groups.items()}
     if study.spread.df == 0 and any(counts.values()):
-        return ["There is one seed per arm: estimates have no intervals, and no verdict is possible."]
+        why = "There is one seed per arm" if max(counts.values()) == 1 else "No arm has two seeds that reach the target"
+        return [f"{why}: estimates have no intervals, and no verdict is possible."]
     few = [arm for arm, count in counts.items() if 0 < count < max(counts.values())]
     return [f"Fewer seeds than the other arms have: {', '.join(few)}."] if few else []
 

@@ -52,6 +52,10 @@ def check_model(name: str) -> None:
     if is_folder:
         if not (folder / "config.json").is_file():
             raise InputError(f"model.name: {name!r} is a folder without config.json; needs a saved transformers model")
+        if not any(folder.glob("tokenizer*")):
+            raise InputError(
+                f"model.name: {name!r} is a folder without a tokenizer; save the model's tokenizer there too"
+            )
         return
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name):
         return

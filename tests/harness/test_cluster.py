@@ -227,3 +227,11 @@ def test_a_cluster_that_does_not_answer_is_an_environment_problem(tmp_path: Path
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "error: the Ray cluster at RAY_ADDRESS=127.0.0.1:9 cannot be reached" in output
+
+
+def test_more_gpus_than_there_can_be_is_told_by_its_name() -> None:
+    """The check before Ray starts counts CPUs only; what it is told of GPUs must be a number it can divide."""
+    needs = WorkerNeeds(threads=1, gpus=1.0)
+    assert num_fitting([{"CPU": 2, "GPU": 1024}], needs) == 2
+    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 1 \(execution.gpus_per_worker\)"):
+        num_fitting([{"CPU": 2.0}], needs)

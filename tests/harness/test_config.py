@@ -177,6 +177,7 @@ def test_wrong_overrides(tmp_path: Path, override: str, message: str) -> None:
 def test_models_that_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "config.json").write_text("{}")
+    (tmp_path / "saved" / "tokenizer.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     for name in ("tiny-llama", str(tmp_path / "saved"), "Qwen/Qwen2.5-0.5B"):
         check_model(name)
@@ -191,6 +192,10 @@ def test_models_that_do_not_exist(tmp_path: Path) -> None:
         "; did you mean tiny-llama?"
     )
     assert message("./nowhere/model").endswith("no embedded model; embedded: tiny-llama")
+    assert message("~nobody-here/model").endswith("no embedded model; embedded: tiny-llama")
+    (tmp_path / "mute").mkdir()
+    (tmp_path / "mute" / "config.json").write_text("{}")
+    assert message(str(tmp_path / "mute")).endswith("without a tokenizer; save the model's tokenizer there too")
     assert message(str(tmp_path / "empty")).endswith(
         "is a folder without config.json; needs a saved transformers model"
     )
