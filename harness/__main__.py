@@ -13,7 +13,7 @@ from harness.batching import Cadence, resolve_batch
 from harness.costs import measured_rates
 from harness.errors import HarnessError, InputError
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
-from harness.plan_file import check_plan, read_plan, store_plan
+from harness.plan_file import check_plan, read_plan, write_plan
 from harness.sweep_file import check_model, load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table, status_table
 from harness.tasks import make_task
@@ -81,7 +81,7 @@ def _seeds(text: str) -> list[int]:
 
 def _plan(args: argparse.Namespace) -> int:
     plan, selected, sweep_dir = _planned(args)
-    store_plan(plan, sweep_dir)
+    write_plan(plan, sweep_dir)
     rates, source = measured_rates(plan, sweep_dir, REFERENCE_REPORTS)
     out = console()
     out.print(plan.question, markup=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.errors import EnvironmentProblem, InputError
 from harness.plan import Plan, check_extends
-from harness.run_dir import replacing
+from harness.run_dir import exclusive, replacing
 
 _UNREADABLE = "move it away to have it written anew (the records of the trials stay), or give another --results DIR"
 
@@ -43,6 +43,19 @@ def store_plan(plan: Plan, sweep_dir: Path) -> None:
         sweep_dir.mkdir(parents=True, exist_ok=True)
         with replacing(sweep_dir / "plan.json") as file:
             file.write(plan.to_json().encode())
+    except OSError as error:
+        raise EnvironmentProblem(f"{sweep_dir}: plan.json cannot be written ({error.strerror})") from None
+
+
+def write_plan(plan: Plan, sweep_dir: Path) -> None:
+    """store_plan for a caller without the folder's lock: EnvironmentProblem while a sweep is running there."""
+    if not check_plan(plan, sweep_dir):
+        return
+    busy = f"{sweep_dir}: a sweep is running in this folder by another plan; wait for it, or give another --results DIR"
+    try:
+        sweep_dir.mkdir(parents=True, exist_ok=True)
+        with exclusive(sweep_dir / "lock", 0.0, busy):
+            store_plan(plan, sweep_dir)
     except OSError as error:
         raise EnvironmentProblem(f"{sweep_dir}: plan.json cannot be written ({error.strerror})") from None
 

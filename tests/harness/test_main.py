@@ -18,6 +18,7 @@ from harness.config import SweepConfig
 from harness.costs import cost_core_s, measured_rates
 from harness.errors import EnvironmentProblem
 from harness.plan import Plan, PlannedTrial, make_plan
+from harness.run_dir import exclusive
 
 SWEEP: dict[str, Any] = {
     "sweep": "demo",
@@ -308,3 +309,14 @@ def test_cost_from_a_committed_report_of_the_same_model_and_task_only(tmp_path: 
     )
     other = make_plan(SweepConfig.model_validate(SWEEP | {"task": {"name": "digit_sums"}}))
     assert measured_rates(other, tmp_path / "demo", tmp_path / "reference") == ({}, "")
+
+
+def test_a_plan_does_not_take_the_place_of_one_that_is_running(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before its first record nothing but the lock of its folder tells that a sweep has started."""
+    (tmp_path / "demo").mkdir()
+    with exclusive(tmp_path / "demo" / "lock", 0.0, "busy"):
+        assert run("plan", sweep_file, "--results", tmp_path) == 3
+    assert "a sweep is running in this folder by another plan" in capsys.readouterr().err
+    assert run("plan", sweep_file, "--results", tmp_path) == 0
