@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,7 +99,10 @@ def _sweep(args: argparse.Namespace) -> int:
     plan, selected, _ = _planned(args)
     from harness.sweep import run_sweep
 
-    return run_sweep(plan, selected, args.results)
+    code = run_sweep(plan, selected, args.results)
+    if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is kept; one more Ctrl-C must not spoil the exit code
+    return code
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -92,6 +92,7 @@ class _Sweep:
         self.problems: dict[str, None] = {}  # a set that keeps its order
 
     def run(self, open_pool: OpenPool) -> int:
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
         pending = self.queue.pending
         if len(pending) < len(self.selected):
             self.tell(f"{len(self.selected) - len(pending)} of {len(self.selected)} trials are done already")
@@ -102,9 +103,10 @@ class _Sweep:
                 with open_pool(self.execution, most) as pool, _sigterm_like_ctrl_c():
                     self._run_on(pool)
         except KeyboardInterrupt:
-            with _ctrl_c_ignored():
-                self.queue.mark_interrupted("stopped by Ctrl-C or SIGTERM")
-                self.tell("Interrupted. Every record is kept; the same command goes on with what is missing.")
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self.queue.mark_interrupted("stopped by Ctrl-C or SIGTERM")
+            self.tell("Interrupted. Every record is kept; the same command goes on with what is missing.")
+            signal.signal(signal.SIGINT, on_ctrl_c)
             return INTERRUPTED
         except EnvironmentProblem as problem:
             self.queue.mark_interrupted(str(problem))
@@ -250,14 +252,8 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # while the workers are stopped; run gives it back
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _ctrl_c_ignored() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
