@@ -10,7 +10,11 @@ from analysis.study import Study
 
 def caveats_of(study: Study) -> list[str]:
     """The sentences that apply, most serious first."""
-    return [text for check in (_learning, _reference, _replicates, _clock, _spread, _files) for text in check(study)]
+    return [
+        text
+        for check in (_learning, _reference, _diverged, _replicates, _clock, _spread, _files)
+        for text in check(study)
+    ]
 
 
 def _learning(study: Study) -> list[str]:
@@ -27,6 +31,15 @@ def _reference(study: Study) -> list[str]:
         missing = f"{len(sample.bounds)} of {sample.size} seeds"
         return [f"The reference arm {study.reference} misses the target in {missing}: r_N has no lower limit."]
     return []
+
+
+def _diverged(study: Study) -> list[str]:
+    trials = study.sweep.trials
+    counts = trials.loc[trials["status"] == "diverged", "arm"].value_counts()
+    if counts.empty:
+        return []
+    parts = ", ".join(f"{count} of {arm}" for arm, count in counts.items())
+    return [f"Trials that diverged count with what they recorded before: {parts}. Such an arm is not safe to use."]
 
 
 def _replicates(study: Study) -> list[str]:

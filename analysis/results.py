@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.errors import InputError
 from analysis.findings_words import finding_sentences
 from analysis.load import Sweep
 from analysis.report import build_report
@@ -32,8 +33,14 @@ class Results:
 def analyse(sweep: Sweep) -> Results:
     """N*, r_N, q, r_T, alignment, verdicts and critical batches of a sweep at its target.
 
-    Raises InputError when the target metric is not recorded or two seeds of an arm are copies of one another.
+    Raises InputError when no trial has finished, the target metric is not recorded, or two seeds of an arm are
+    copies of one another.
     """
+    if sweep.finished.empty:
+        states = ", ".join(f"{count} {status}" for status, count in sweep.trials["status"].value_counts().items())
+        raise InputError(
+            f"no trial of the sweep {sweep.name} has finished yet ({states}); run the sweep on, then report"
+        )
     study = Study(sweep)
     scales = Scales(study)
     report = build_report(study, scales)

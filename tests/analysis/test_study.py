@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.caveats import caveats_of
+from analysis.errors import InputError
 from analysis.load import load_sweep
+from analysis.results import analyse
 from analysis.scales import Scales
 from analysis.study import Study
 from tests.analysis.synthetic import STUDY, ArmTruth, SweepTruth, trial_records, write_sweep, write_trial
@@ -218,3 +221,21 @@ def test_irregular_grids_and_batches_that_do_not_divide_the_spacing(tmp_path: Pa
     r_N = found.r_N("P192-G8-sqrt").estimate
     assert r_N == pytest.approx(1, abs=0.03)
     assert found.coarsest_spacing == 1536
+
+
+def test_diverged_trials_are_told_of_even_when_they_reached_the_target(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", PAIR)
+    records = trial_records(PAIR.arms[1], PAIR, np.random.default_rng(9))
+    write_trial(sweep / f"trials/{ARM}-s0", [r for r in records if r["samples_trained"] <= 15000], status="diverged")
+    told = [text for text in caveats_of(study(sweep)) if "diverged" in text]
+    assert told == [
+        f"Trials that diverged count with what they recorded before: 1 of {ARM}. Such an arm is not safe to use."
+    ]
+
+
+def test_a_sweep_without_a_finished_trial_is_not_reported(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", PAIR)
+    for outcome in sweep.glob("trials/*/outcome.json"):
+        outcome.unlink()
+    with pytest.raises(InputError, match=r"no trial of the sweep .* has finished yet \(6 unfinished\)"):
+        analyse(load_sweep(sweep))
