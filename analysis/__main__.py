@@ -1,42 +1,39 @@
-"""python -m analysis report DIR/<sweep> [--target X]"""
+"""python -m analysis COMMAND; `--help` after a command says what it takes."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from analysis.console import print_report
 from analysis.errors import InputError
-from analysis.load import load_sweep
-from analysis.write import write_report
+
+# Each module has `add_arguments(parser)` and `run(options) -> int`; only the one that is called is imported.
+COMMANDS = {
+    "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 2 wrong input, 3 the environment."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Which batch reaches the target first?")
     commands = parser.add_subparsers(dest="command", required=True)
-    report = commands.add_parser("report", help="analyse a sweep and write its report folder")
-    report.add_argument("sweep", type=Path, help="folder of the sweep, such as results/default")
-    report.add_argument("--target", type=float, help="another target than the plan's, in units of its metric")
+    for name, (module, help_text) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        if name in arguments[:1]:
+            importlib.import_module(module).add_arguments(command)
     options = parser.parse_args(arguments)
     try:
-        return _report(options.sweep, options.target)
+        code: int = importlib.import_module(COMMANDS[options.command][0]).run(options)
+        return code
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"error: {error.filename or options.sweep}: {error.strerror or error}", file=sys.stderr)
+        print(f"error: {error.filename or 'the machine'}: {error.strerror or error}", file=sys.stderr)
         return 3
-
-
-def _report(path: Path, target: float | None) -> int:
-    if target is not None and not 0 < target < 1:
-        raise InputError(f"--target: {target:g}; scores lie between 0 and 1, and so must a target")
-    report, paths = write_report(load_sweep(path, target))
-    print_report(report, paths)
-    return 0
 
 
 if __name__ == "__main__":
