@@ -1,0 +1,1 @@
+"""Runs of other systems, from their logs to the results format."""
