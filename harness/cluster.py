@@ -90,8 +90,8 @@ def num_fitting(nodes: list[Mapping[str, float]], needs: WorkerNeeds) -> int:
     most_gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
     if most_gpus < needs.gpus:
         raise EnvironmentProblem(
-            f"GPU: a worker needs {needs.gpus:g} (execution.gpus_per_worker), the largest node has {most_gpus:g}; "
-            f"set execution.gpus_per_worker to at most {most_gpus:g}"
+            f"GPU: a worker needs {needs.gpus:g} (execution.gpus_per_rank), the largest node has {most_gpus:g}; "
+            f"set execution.gpus_per_rank to at most {most_gpus:g}"
         )
     raise EnvironmentProblem(f"no node has {needs.threads} CPUs and {needs.gpus:g} GPUs together, as a worker needs")
 

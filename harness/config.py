@@ -16,6 +16,7 @@ from harness.algorithm.config import AlgorithmConfig, GrpoConfig
 from harness.algorithm.lr_rules import ClipNormRule, LrRule, WarmupRule, WeightDecayRule
 from harness.batching import BatchShape, Cadence, resolve_batch
 from harness.errors import InputError
+from harness.execution import ExecutionConfig
 from harness.fields import Betas, Count, LrTable, PositiveInt, Strict
 
 # Small models built from a transformers LlamaConfig with these fields; their tokenizer has one token a character.
@@ -166,25 +167,6 @@ class StatisticsConfig(Strict):
     every_samples: Count = Field(192, description="spacing of noise measurements in samples trained; 0: none")
 
 
-class ExecutionConfig(Strict):
-    """What runs the trials. Nothing here changes a gradient."""
-
-    engine: Literal["transformers"] = Field("transformers", description="what samples responses")
-    trainer: Literal["torch"] = Field("torch", description="what updates the weights")
-    mode: Literal["synchronous"] = Field("synchronous", description="order of generation and training")
-    ranks: PositiveInt = Field(1, description="data-parallel ranks")
-    workers: PositiveInt | None = Field(None, description="trials at a time; unset: as many as fit")
-    threads: PositiveInt = Field(1, description="threads per worker")
-    gpus_per_worker: float = Field(0.0, ge=0, description="GPUs per worker, may be a fraction")
-    max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")
-    checkpoint_every_samples: PositiveInt | None = Field(
-        None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"
-    )
-    share_prompt_up_to_tokens: Count = Field(
-        1024, description="longest training row in which the responses of one prompt share its computation"
-    )
-
-
 class TimingConfig(Strict):
     """The timing passes at the end of a sweep, arms interleaved and nothing else running."""
 
@@ -288,8 +270,11 @@ class TrialConfig(Sections):
             raise InputError(
                 f"batch.group_size: 1 leaves {self.algorithm.name} no group to compare with; needs at least 2"
             )
-        if self.execution.ranks > 1:
-            raise InputError(f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1")
+        if self.execution.ranks > 1 and self.execution.trainer == "torch":
+            raise InputError(
+                f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1 "
+                "(execution.trainer deepspeed takes more)"
+            )
         if self.budget_samples < train_batch:
             raise InputError(
                 f"budget_samples: {self.budget_samples} is below one rollout batch of {train_batch} responses "

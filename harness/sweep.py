@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import ExecutionConfig
 from harness.errors import EnvironmentProblem, InputError
+from harness.execution import ExecutionConfig
 from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool
 from harness.plan import Plan, PlannedTrial
 from harness.plan_file import store_plan
@@ -43,7 +43,7 @@ def ray_pool(execution: ExecutionConfig, most: int) -> AbstractContextManager[Wo
     """Workers on Ray, at most `most`."""
     from harness.cluster import WorkerNeeds, worker_pool
 
-    return worker_pool(WorkerNeeds(execution.threads, execution.gpus_per_worker), most)
+    return worker_pool(WorkerNeeds(execution.threads, execution.gpus_per_rank), most)
 
 
 def run_sweep(
@@ -232,7 +232,7 @@ def _common_execution(selected: Sequence[PlannedTrial]) -> ExecutionConfig:
     """The execution settings that one pool of workers serves; InputError where the trials differ in them."""
     first = selected[0].config.execution
     for trial in selected[1:]:
-        for field in ("ranks", "workers", "threads", "gpus_per_worker", "max_attempts"):
+        for field in ("ranks", "workers", "threads", "gpus_per_rank", "max_attempts"):
             mine, other = getattr(first, field), getattr(trial.config.execution, field)
             if mine != other:
                 raise InputError(

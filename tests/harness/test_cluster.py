@@ -212,7 +212,7 @@ def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> No
         EnvironmentProblem, match=r"CPU: a worker needs 8 \(execution.threads\), the largest node has 4"
     ):
         num_fitting(nodes, WorkerNeeds(8, 0.0))
-    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 2 \(execution.gpus_per_worker\)"):
+    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 2 \(execution.gpus_per_rank\)"):
         num_fitting(nodes, WorkerNeeds(1, 2.0))
     with pytest.raises(EnvironmentProblem, match="no node has 4 CPUs and 1 GPUs together"):
         num_fitting(nodes, WorkerNeeds(4, 1.0))
@@ -233,5 +233,5 @@ def test_more_gpus_than_there_can_be_is_told_by_its_name() -> None:
     """The check before Ray starts counts CPUs only; what it is told of GPUs must be a number it can divide."""
     needs = WorkerNeeds(threads=1, gpus=1.0)
     assert num_fitting([{"CPU": 2, "GPU": 1024}], needs) == 2
-    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 1 \(execution.gpus_per_worker\)"):
+    with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 1 \(execution.gpus_per_rank\)"):
         num_fitting([{"CPU": 2.0}], needs)

@@ -90,7 +90,7 @@ def test_a_file_gives_its_values_and_the_defaults(tmp_path: Path) -> None:
         ({"algorithm": {"name": "grpoo"}}, "algorithm.name: 'grpoo' does not exist; known: grpo, dr_grpo, dapo, gspo, cispo, rloo, remax, reinforce, ppo, ppo_ewma; did you mean grpo?"),
         ({"optimizer": {"lr": 1e-3, "lr_rule": "sqr"}}, "optimizer.lr_rule: 'sqr' is not one of fixed, sqrt, linear, adam_sde, adam_sde_power, surge, table; did you mean sqrt?"),
         ({"algorithm": {"name": "grpo", "std_ddof": 2}}, "algorithm.std_ddof: 2 is not one of 0, 1"),
-        ({"execution": {"engine": "vlm"}}, "execution.engine: 'vlm' is not one of transformers"),
+        ({"execution": {"engine": "vlm"}}, "execution.engine: 'vlm' is not one of transformers, vllm; did you mean vllm?"),
         # what every sweep has
         ({"optimizer": {}}, "optimizer.lr: missing; needs the learning rate of the reference arm"),
         ({"sweep": "a b/c"}, "sweep: 'a b/c'; needs letters, digits, '.', '_' and '-' only, for instance a-b-c"),
@@ -230,7 +230,7 @@ TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samp
         ),
         (
             {"execution": {"ranks": 2}},
-            "execution.ranks: 2; the trainer torch is one process, needs 1",
+            "execution.ranks: 2; the trainer torch is one process, needs 1 (execution.trainer deepspeed takes more)",
         ),
         (
             {"algorithm": {"name": "grpo", "loss_average": "constant"}},

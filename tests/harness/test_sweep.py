@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.config import ExecutionConfig
 from harness.errors import EnvironmentProblem, InputError
+from harness.execution import ExecutionConfig
 from harness.jobs import Event
 from harness.plan import Plan
 from harness.plan_file import store_plan

@@ -1,0 +1,94 @@
+"""What runs the trials: engine, trainer, and the processes and devices of a trial. Nothing here changes a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from harness.fields import Count, PositiveInt, Strict
+
+Role = Literal["trial", "rank", "engine"]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """CPUs and GPUs that lie on one node. A fraction of a GPU is of one GPU."""
+
+    cpus: float
+    gpus: float
+
+
+class VllmConfig(Strict):
+    """Settings of the engine vllm."""
+
+    memory_frac: float = Field(0.5, gt=0, le=1, description="share of a GPU's memory that the engine takes")
+    tensor_parallel: PositiveInt = Field(1, description="GPUs that share one engine's model")
+    sleep: bool = Field(True, description="free the GPU's memory while the trainer works, in the layout colocated")
+
+
+class DeepSpeedConfig(Strict):
+    """Settings of the trainer deepspeed."""
+
+    zero_stage: int = Field(2, ge=0, le=3, description="what the ranks share: 1 optimizer, 2 gradients, 3 weights too")
+
+
+class ExecutionConfig(Strict):
+    """What runs the trials. Nothing here changes a gradient."""
+
+    engine: Literal["transformers", "vllm"] = Field("transformers", description="what samples responses")
+    engine_replicas: Count = Field(0, description="engines in processes of their own; 0: as few as the engine needs")
+    vllm: VllmConfig = Field(default_factory=VllmConfig, description="engine vllm")
+    trainer: Literal["torch", "deepspeed"] = Field("torch", description="what updates the weights")
+    ranks: PositiveInt = Field(1, description="data-parallel ranks of the trainer")
+    deepspeed: DeepSpeedConfig = Field(default_factory=DeepSpeedConfig, description="trainer deepspeed")
+    layout: Literal["colocated", "separate"] = Field(
+        "colocated", description="engines take turns with the trainer on its devices, or have their own"
+    )
+    mode: Literal["synchronous"] = Field("synchronous", description="order of generation and training")
+    workers: PositiveInt | None = Field(None, description="trials at a time; unset: as many as fit")
+    threads: PositiveInt = Field(1, description="threads of each process of a trial")
+    gpus_per_rank: float = Field(0.0, ge=0, description="GPUs of each process that trains, may be a fraction")
+    gpus_per_engine: float = Field(0.0, ge=0, description="GPUs of each engine, in the layout separate")
+    max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")
+    checkpoint_every_samples: PositiveInt | None = Field(
+        None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"
+    )
+    share_prompt_up_to_tokens: Count = Field(
+        1024, description="longest training row in which the responses of one prompt share its computation"
+    )
+
+    @property
+    def num_engines(self) -> int:
+        """Engines in processes of their own: vllm always has one."""
+        return max(self.engine_replicas, int(self.engine == "vllm"))
+
+    @property
+    def num_rank_processes(self) -> int:
+        """Trainer ranks in processes of their own; the trainer torch works in the trial's."""
+        return self.ranks if self.trainer == "deepspeed" else 0
+
+    @property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """What a trial occupies: one bundle for each process that trains, in the layout separate one for each engine.
+
+        The trial's own process lives in the first. It trains there, or waits while others do.
+        """
+        trainers = (Bundle(self.threads, self.gpus_per_rank),) * max(self.num_rank_processes, 1)
+        if self.layout == "colocated":
+            return trainers
+        return trainers + (Bundle(self.threads, self.gpus_per_engine),) * self.num_engines
+
+    def place(self, role: Role, index: int) -> tuple[int, Bundle]:
+        """(bundle in which a process lives, what it takes of it). Processes that take turns share the bundle's GPUs."""
+        num_trainers = max(self.num_rank_processes, 1)
+        if role == "engine" and self.layout == "separate":
+            return num_trainers + index, self.bundles[num_trainers + index]
+        bundle = index % num_trainers
+        if role == "trial" and self.num_rank_processes:
+            return bundle, Bundle(0, 0)
+        engines = range(self.num_engines) if self.layout == "colocated" else ()
+        sharing = 1 + sum(engine % num_trainers == bundle for engine in engines)
+        cpus = 0 if role == "engine" else self.threads
+        return bundle, Bundle(cpus, self.gpus_per_rank / sharing)
