@@ -1,6 +1,7 @@
 """What load_sweep makes of good, damaged and foreign files."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ def record(kind: str, samples: float, step: int | None = None, **metrics: float)
     return {"kind": kind, **counters, **({} if step is None else {"step": step}), "metrics": metrics}
 
 
-def rewrite(sweep: Path, **changes: Any) -> None:
-    plan = json.loads((sweep / "plan.json").read_text())
-    (sweep / "plan.json").write_text(json.dumps(plan | changes))
+def rewrite(folder: Path, /, **changes: Any) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps(plan | changes))
 
 
 def test_a_sweep_as_tables(sweep: Path) -> None:
@@ -116,23 +117,120 @@ def test_not_finite_metrics_are_missing(sweep: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format 2; this version reads format 1"),
-        ({"reference_arm": "P9"}, "reference arm 'P9' is none of P32-G8-sqrt, P8-G8-sqrt"),
-        ({"target": {"metric": "eval/score"}}, "'value'"),
-        ({"trials": None}, "TypeError"),
+        ({"format": 2}, "has format 2; this version reads format 1"),
+        ({"format": True}, "has format true; this version reads format 1"),
+        ({"reference_arm": "P9"}, "reference_arm is 'P9', needed is one of P32-G8-sqrt, P8-G8-sqrt"),
+        ({"target": {"metric": "eval/score"}}, "target.value is missing"),
+        ({"target": {"metric": "eval/score", "value": "high"}}, 'target.value is "high", needed is a number'),
+        ({"target": {"metric": "eval/score", "value": None}}, "names no target: name one with --target"),
+        ({"target": {"metric": "eval/score", "value": math.nan}}, "target.value is NaN, needed is a finite number"),
+        ({"target": "high"}, 'target is "high", needed is an object'),
+        ({"trials": None}, "trials is null, needed is a list"),
+        ({"trials": []}, "trials is [], needed is at least 1 item"),
+        ({"sweep": "a\nb"}, "needed is a name of printable characters"),
     ],
 )
 def test_an_unusable_plan_is_one_sentence(sweep: Path, changes: dict[str, Any], message: str) -> None:
     rewrite(sweep, **changes)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as error:
         load_sweep(sweep)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_same_arm_and_seed_twice_is_refused(sweep: Path) -> None:
+@pytest.mark.parametrize(
+    ("where", "changes", "message"),
+    [
+        ("trial", {"trial_id": "../../elsewhere"}, "needed is the plain name of a folder below trials/"),
+        ("trial", {"trial_id": "P32-G8-sqrt-s1"}, "two trials are named 'P32-G8-sqrt-s1'"),
+        ("trial", {"arm": None}, "trials[1].arm is null, needed is a text"),
+        ("trial", {"arm": 3}, "trials[1].arm is 3, needed is a text"),
+        ("trial", {"seed": "0"}, 'trials[1].seed is "0", needed is a whole number'),
+        ("trial", {"config": []}, "trials[1].config is [], needed is an object"),
+        ("axes", {"lr": "fast"}, 'trials[1].axes.lr is "fast", needed is a number'),
+        ("axes", {"lr": 0.0}, "trials[1].axes.lr is 0.0, needed is greater than 0"),
+        ("axes", {"group_size": None}, "needed is the number of responses per prompt"),
+        ("axes", {"train_batch": 0}, "trials[1].axes.train_batch is 0, needed is greater than 0"),
+        ("axes", {"train_batch": 10**400}, "needed is less than or equal to 9007199254740992"),
+        ("axes", {"train_batch": 32}, "train_batch is 32, needed is num_prompts * group_size = 32 * 8 = 256"),
+        ("axes", {"lr": 1.0}, "P32-G8-sqrt-s0 and P32-G8-sqrt-s1 are of one arm but differ in lr"),
+        ("axes", {"depth": math.inf}, "trials[1].axes.depth is Infinity, needed is a finite number"),
+    ],
+)
+def test_a_hostile_trial_of_the_plan_is_one_sentence(
+    sweep: Path, where: str, changes: dict[str, Any], message: str
+) -> None:
     trials = json.loads((sweep / "plan.json").read_text())["trials"]
-    rewrite(sweep, trials=[*trials, trials[0] | {"trial_id": "again"}])
-    with pytest.raises(InputError, match="P8-G8-sqrt-s0 and again are the same arm with the same seed"):
+    (trials[1] if where == "trial" else trials[1]["axes"]).update(changes)
+    rewrite(sweep, trials=trials)
+    with pytest.raises(InputError) as error:
         load_sweep(sweep)
+    assert message in str(error.value) and len(str(error.value)) < 400
+
+
+def test_what_an_import_does_not_know_may_be_left_open(sweep: Path) -> None:
+    trials = json.loads((sweep / "plan.json").read_text())["trials"]
+    for trial in trials:
+        trial["config"] = None
+        trial["axes"] |= {"lr": None, "stages": [1, 2]}
+    rewrite(sweep, trials=trials, assumptions=["every prompt has 8 responses"])
+    loaded = load_sweep(sweep)
+    assert loaded.arms["lr"].isna().all() and loaded.trials["budget_samples"].isna().all()
+    assert loaded.arms["stages"].tolist() == ["[1, 2]", "[1, 2]"]
+    assert loaded.assumptions == ("every prompt has 8 responses",)
+
+
+def test_of_two_trials_with_one_seed_the_finished_one_counts(sweep: Path) -> None:
+    """`again` has no records: P8-G8-sqrt-s0 counts. Without its outcome neither is data, and still one is named."""
+    trials = json.loads((sweep / "plan.json").read_text())["trials"]
+    rewrite(sweep, trials=[trials[0] | {"trial_id": "again"}, *trials])
+    loaded = load_sweep(sweep)
+    assert loaded.trials.loc["again", ["status", "reason"]].tolist() == [
+        "duplicate",
+        "the same arm with the same seed as P8-G8-sqrt-s0",
+    ]
+    assert loaded.trials.loc["P8-G8-sqrt-s0", "status"] == "completed"
+
+
+@pytest.mark.parametrize("outcome", ['{"status": 5}', '{"status": ["completed"]}', "[]", "{", '{"status": "done"}', ""])
+def test_an_outcome_that_says_nothing_is_no_end(sweep: Path, outcome: str) -> None:
+    (sweep / "trials" / TRIAL / "outcome.json").write_text(outcome)
+    loaded = load_sweep(sweep)
+    assert loaded.trials.loc[TRIAL, "status"] == "unreadable" and TRIAL not in loaded.finished.index
+    assert "none of completed, diverged, failed, interrupted" in loaded.trials.loc[TRIAL, "reason"]
+
+
+def test_lines_of_the_wrong_shape_are_skipped_and_values_of_the_wrong_type_are_missing(sweep: Path) -> None:
+    good = record("eval", 512, loss=1.0)
+    wrong = [
+        good | {"samples_trained": value} for value in (True, "512", -1, 0.5, 10**400, None, [512], math.inf, {"n": 1})
+    ]
+    wrong += [good | {"kind": ["eval"]}, good | {"metrics": [1]}, good | {"seconds": "1"}, good | {"metrics": None}]
+    values = ["0.5", True, None, [0.5], {"mean": 0.5}, 10**400, 1e200, math.nan, -math.inf]
+    odd = [record("eval", 1024 + n) | {"metrics": {"loss": value}} for n, value in enumerate(values)]
+    lines = [json.dumps(each) + "\n" for each in [good, *wrong, *odd]]
+    (sweep / "trials" / TRIAL / "metrics.jsonl").write_text("".join(lines))
+    loaded = load_sweep(sweep)
+    assert loaded.trials.loc[TRIAL, "num_bad_lines"] == len(wrong)
+    loss = loaded.evals.loc[loaded.evals["trial_id"] == TRIAL, "loss"]
+    assert loss.tolist()[0] == 1.0 and loss.isna().tolist() == [False] + [True] * len(values)
+
+
+def test_a_metric_cannot_take_the_place_of_a_column(sweep: Path) -> None:
+    write_trial(sweep / "trials" / TRIAL, [record("eval", 512) | {"metrics": {"arm": 1.0, "seed": 7, "loss": 2.0}}])
+    rows = load_sweep(sweep).evals.query("trial_id == @TRIAL")
+    assert rows[["arm", "seed", "loss"]].to_numpy().tolist() == [["P32-G8-sqrt", 0, 2.0]]
+
+
+def test_lines_of_the_timing_pass_that_measure_nothing_are_counted(sweep: Path) -> None:
+    line = json.loads((sweep / "timing.jsonl").read_text().splitlines()[-1])
+    wrong = [
+        line | {"arm": "P9"}, line | {"arm": None}, line | {"round": "1"}, line | {"samples": 0}, line | {"samples": -8},
+        line | {"seconds": None}, line | {"seconds": {"train": "1"}}, line | {"seconds": {"train": -1.0}}, [line],
+    ]  # fmt: skip
+    with (sweep / "timing.jsonl").open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in wrong)
+    loaded = load_sweep(sweep)
+    assert (loaded.num_bad_timing_lines, len(loaded.timing)) == (len(wrong), 10)
 
 
 def test_a_folder_without_a_plan_says_what_to_name(tmp_path: Path) -> None:
