@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -27,6 +27,7 @@ from analysis.records import (
     records_by_kind,
     table,
 )
+from analysis.targets import Target, default_target
 
 __all__ = ["PHASES", "Sweep", "load_sweep", "records_of"]
 
@@ -53,6 +54,8 @@ class Sweep:
              the update started from).
     timing:  one row per measurement of the timing pass: round, arm, samples, tokens, updates, seconds of the phases.
 
+    target:  the score to reach; target_rule says in words who or what chose it.
+
     A value that was not recorded, or is no finite number, is NaN. assumptions: what was taken for granted where the
     sweep was imported, a sentence each. plan: the file plan.json, with the configuration of every trial.
     num_bad_timing_lines: lines of timing.jsonl that measure nothing.
@@ -70,6 +73,7 @@ class Sweep:
     updates: pd.DataFrame
     timing: pd.DataFrame
     plan: Plan
+    target_rule: str = "stated in the plan"
     assumptions: tuple[str, ...] = ()
     num_bad_timing_lines: int = 0
 
@@ -79,8 +83,10 @@ class Sweep:
         return self.trials[self.trials["status"].isin(FINISHED)]
 
 
-def load_sweep(path: str | Path, target: float | None = None) -> Sweep:
+def load_sweep(path: str | Path, target: float | Literal["auto"] | None = None) -> Sweep:
     """The sweep in the folder `path` (the one that holds plan.json); `target` replaces the plan's.
+
+    "auto", and a plan without a target, take the one that the reference's curves give (analysis.targets).
 
     Raises InputError where the plan cannot be used. Lines of records that cannot be read are skipped and counted.
     """
@@ -92,12 +98,9 @@ def load_sweep(path: str | Path, target: float | None = None) -> Sweep:
         trials.append(row)
         evals.append(tables["eval"])
         updates.append(tables["train"])
-    value = plan.target.value if target is None else target
-    if value is None:
-        raise InputError(f"{path / 'plan.json'} names no target: name one with --target")
-    if not math.isfinite(value):
-        raise InputError(f"target {value} is not a number that a score can reach")
-    arms = _arms(plan)
+    arms, rows = _arms(plan), _without_duplicates(pd.DataFrame(trials).set_index("trial_id"))
+    all_evals = _concatenate(evals, [*COUNTERS])
+    chosen = _target(plan, target, rows, all_evals)
     timing, num_bad_timing_lines = read_timing(path / "timing.jsonl", list(arms.index))
     return Sweep(
         name=plan.sweep,
@@ -105,16 +108,37 @@ def load_sweep(path: str | Path, target: float | None = None) -> Sweep:
         path=path,
         reference_arm=plan.reference_arm,
         metric=plan.target.metric,
-        target=float(value),
+        target=chosen.value,
         arms=arms,
-        trials=_without_duplicates(pd.DataFrame(trials).set_index("trial_id")),
-        evals=_concatenate(evals, [*COUNTERS]),
+        trials=rows,
+        evals=all_evals,
         updates=_concatenate(updates, UPDATE_COLUMNS),
         timing=timing,
         plan=plan,
+        target_rule=chosen.rule,
         assumptions=tuple(plan.assumptions),
         num_bad_timing_lines=num_bad_timing_lines,
     )
+
+
+def _target(plan: Plan, asked: float | str | None, trials: pd.DataFrame, evals: pd.DataFrame) -> Target:
+    """The target asked for, or the plan's, or the default one of the reference's finished trials."""
+    if asked is None and plan.target.value is not None:
+        return Target(plan.target.value, "stated in the plan")
+    if isinstance(asked, int | float):
+        if not math.isfinite(asked):
+            raise InputError(f"target {asked} is not a number that a score can reach")
+        return Target(float(asked), "named for this report")
+    finished = trials.index[trials["status"].isin(FINISHED) & (trials["arm"] == plan.reference_arm)]
+    metric = plan.target.metric
+    known = evals[evals["trial_id"].isin(finished)].dropna(subset=[metric]) if metric in evals else evals[:0]
+    if known.empty:
+        text = f"no finished trial of the reference {plan.reference_arm} has a record of {metric}"
+        raise InputError(f"{plan.sweep} has no target and none can be chosen: {text}; name one with --target")
+    curves = [
+        (of_trial["samples_trained"].to_numpy(), of_trial[metric].to_numpy()) for _, of_trial in records_of(known)
+    ]
+    return default_target(curves)
 
 
 def _arms(plan: Plan) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         "format": 1,
         "sweep": sweep.name,
         "question": sweep.question,
-        "target": {"metric": sweep.metric, "value": sweep.target},
+        "target": {"metric": sweep.metric, "value": sweep.target, "rule": sweep.target_rule},
         "reference_arm": sweep.reference_arm,
         "learning_signal": study.learning,
         "arms": [_arm(study, scales, arm) for arm in study.arms],

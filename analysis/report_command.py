@@ -1,8 +1,9 @@
-"""python -m analysis report DIR/<sweep> [--target X]"""
+"""python -m analysis report DIR/<sweep> [--target X|auto]"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from analysis.console import print_report
@@ -14,14 +15,24 @@ from analysis.write import write_report
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("sweep", type=Path, help="folder of the sweep, such as results/default")
-    parser.add_argument("--target", type=float, help="another target than the plan's, in units of its metric")
+    parser.add_argument(
+        "--target", type=_target, help="another target than the plan's, in units of its metric; auto: a rule chooses it"
+    )
+
+
+def _target(text: str) -> float | str:
+    return text if text == "auto" else float(text)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write and print the report of a sweep."""
-    target = options.target
-    if target is not None and not 0 < target < 1:
-        raise InputError(f"--target: {target:g}; scores lie between 0 and 1, and so must a target")
-    report, paths = write_report(load_sweep(options.sweep, target))
+    """Write and print the report of a sweep; 2 where the input is wrong and the report leaves a part of it out."""
+    sweep = load_sweep(options.sweep, options.target)
+    scores = sweep.evals[sweep.metric].dropna() if sweep.metric in sweep.evals else None
+    of_shares = scores is not None and scores.between(0, 1).all()
+    if isinstance(options.target, float) and of_shares and not 0 < sweep.target < 1:
+        raise InputError(f"--target: {sweep.target:g}; scores lie between 0 and 1, and so must a target")
+    report, paths = write_report(sweep)
     print_report(report, paths)
-    return 0
+    for sentence in report["errors"]:
+        print(f"error: {sentence}", file=sys.stderr)
+    return 2 if report["errors"] else 0

@@ -122,7 +122,7 @@ def test_not_finite_metrics_are_missing(sweep: Path) -> None:
         ({"reference_arm": "P9"}, "reference_arm is 'P9', needed is one of P32-G8-sqrt, P8-G8-sqrt"),
         ({"target": {"metric": "eval/score"}}, "target.value is missing"),
         ({"target": {"metric": "eval/score", "value": "high"}}, 'target.value is "high", needed is a number'),
-        ({"target": {"metric": "eval/score", "value": None}}, "names no target: name one with --target"),
+        ({"target": {"metric": "eval/other", "value": None}}, "has a record of eval/other; name one with --target"),
         ({"target": {"metric": "eval/score", "value": math.nan}}, "target.value is NaN, needed is a finite number"),
         ({"target": "high"}, 'target is "high", needed is an object'),
         ({"trials": None}, "trials is null, needed is a list"),

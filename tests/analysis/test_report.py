@@ -48,7 +48,7 @@ def arm_of(report: dict[str, Any], name: str) -> dict[str, Any]:
 def test_the_contract_of_report_json(report: dict[str, Any]) -> None:
     top = {"sweep", "target", "reference_arm", "arms", "gradient_slope", "noise_scale", "critical_batch"}
     assert top | {"recommendation", "excluded"} <= set(report)
-    assert report["target"] == {"metric": "eval/score", "value": 0.7}
+    assert report["target"] == {"metric": "eval/score", "value": 0.7, "rule": "stated in the plan"}
     assert len(report["arms"]) == 6
     for arm in report["arms"]:
         assert set(arm) >= ARM_KEYS
@@ -163,6 +163,15 @@ def test_a_sweep_without_learning_still_has_a_report(tmp_path: Path) -> None:
     assert found["recommendation"]["arm"] is None
     assert found["headline"][0] == "No arm learned anything, so nothing can be said about the batch."
     assert "No seconds were recorded: q, r_q and r_T are unknown." in found["warnings"]
+
+
+def test_a_target_chosen_by_rule_and_one_out_of_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reference is at 0.8 after 1.61 * 9,000 samples, at 0.85 after 20,000, beyond 0.8 * 24,576."""
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    found = report_of(sweep, "--target", "auto")["target"]
+    assert found["value"] == 0.8 and "the reference has held" in found["rule"]
+    assert main(["report", str(sweep), "--target", "1.5"]) == 2
+    assert "1.5; scores lie between 0 and 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["0.5", "0.899", "0.2"])
