@@ -20,7 +20,7 @@ class Reader(Protocol):
     """A module of this package that reads one format."""
 
     def looks_like(self, path: Path) -> bool:
-        """Whether `path` (a file, or a folder that is one run) is of this format; cheap, never raises on its content."""
+        """Whether `path` (a file, or a folder that is one run) is of this format; cheap, never raises."""
         ...
 
     def read(self, path: Path, options: Options) -> list[ImportedRun]:

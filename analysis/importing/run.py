@@ -139,25 +139,30 @@ def last_attempt(steps: Sequence[float]) -> list[int]:
     return kept
 
 
-def batch_of(source: Path, options: Options, num_prompts: int | None, group_size: int | None) -> tuple[int, int]:
+def batch_of(
+    source: Path, options: Options, num_prompts: int | None, group_size: int | None, hint: str = ""
+) -> tuple[int, int]:
     """(P, G): what the options say, else what the log says (the arguments); InputError where neither does.
 
-    Raises InputError too where both say something else: one of them has the wrong unit.
+    Raises InputError too where both say something else: one of them has the wrong unit. `hint` is what the log tells of
+    the missing ones, for the error.
     """
-    found = []
-    for name, option, said, logged in (
-        ("num_prompts", "--num-prompts", options.num_prompts, num_prompts),
-        ("group_size", "--group-size", options.group_size, group_size),
-    ):
-        if said is not None and logged is not None and said != logged:
-            raise InputError(f"{option} {said}: {source} itself says {name} = {logged}; leave the option out")
-        value = said if said is not None else logged
-        if value is None:
-            what = {"num_prompts": "prompts a rollout batch", "group_size": "responses sampled per prompt"}[name]
+    logged = {"num_prompts": num_prompts, "group_size": group_size}
+    said = {"num_prompts": options.num_prompts, "group_size": options.group_size}
+    option = {"num_prompts": "--num-prompts", "group_size": "--group-size"}
+    missing = [name for name in logged if logged[name] is None and said[name] is None]
+    if missing:
+        raise InputError(
+            f"{source} does not say {' and '.join(missing)}, without which samples cannot be counted"
+            f"{f' ({hint})' if hint else ''}; give {' and '.join(option[name] for name in missing)}: prompts a rollout "
+            "batch, responses per prompt"
+        )
+    for name in logged:
+        if said[name] is not None and logged[name] is not None and said[name] != logged[name]:
             raise InputError(
-                f"{source} does not say {name}, the {what}: give {option}; without it samples cannot be counted"
+                f"{option[name]} {said[name]}: {source} itself says {name} = {logged[name]}; leave the option out"
             )
-        if value < 1:
-            raise InputError(f"{name} {value} of {source} is no count: at least 1 is needed")
-        found.append(value)
+    found = [int(said[name] or logged[name] or 0) for name in logged]
+    if min(found) < 1:
+        raise InputError(f"{source}: num_prompts {found[0]} and group_size {found[1]} must be counts, at least 1")
     return found[0], found[1]
