@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.plan_file import LARGEST_COUNT
 
-PHASES = ("generate", "reward", "train", "sync")
+PHASES = ("generate", "reward", "train", "sync", "undivided")
 PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
 COUNTERS = ("samples_trained", "samples_generated", "optimizer_steps", "wall_s")
 TRAIN_FIELDS = ("step", "num_prompts", "group_size", "lr", "tokens_generated", "tokens_trained", "samples_dropped")

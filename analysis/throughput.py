@@ -1,7 +1,7 @@
 """q: samples per second, from the timing pass and from the trials' own records, and r_q with its interval.
 
-q = samples / (generate + reward + train + sync seconds), counts over counts: evaluation, checkpoints and start-up are
-no part of it. In the timing pass arms take turns on an otherwise idle machine, so that r_q is the mean over rounds of
+q = samples / (generate + reward + train + sync seconds, and those an imported log does not divide), counts over counts:
+evaluation, checkpoints and start-up are no part of it. In the timing pass arms take turns on an otherwise idle machine, so that r_q is the mean over rounds of
 log(q_arm / q_reference) within a round. Records come from trials that shared the machine; there the spread over trials
 is pooled over arms, and r_q is only as good as the sharing was even.
 """
@@ -60,6 +60,8 @@ class Clock:
 def rates(rows: pd.DataFrame) -> pd.DataFrame:
     """Sums over sums by (arm, repeat) of rows with the columns samples, tokens and the phases' seconds.
 
+    What no row of a repetition has is NaN.
+
     125, 112 and 121 samples in 10 + 10 + 9 s, all of it in two phases:
 
     >>> rows = pd.DataFrame({"arm": "a", "repeat": 0, "samples": [125, 112, 121], "tokens": 0, "generate_s": [6, 6, 5],
@@ -67,7 +69,9 @@ def rates(rows: pd.DataFrame) -> pd.DataFrame:
     >>> rates(rows)["samples_per_s"].item() == 358 / 29
     True
     """
-    total = rows.groupby(["arm", "repeat"], sort=False)[["samples", "tokens", *SECONDS]].sum()
+    summed = ["samples", "tokens", *SECONDS]
+    columns = rows.reindex(columns=["arm", "repeat", *summed]).astype(dict.fromkeys(summed, float))
+    total = columns.groupby(["arm", "repeat"], sort=False)[summed].sum(min_count=1)
     samples, seconds = total["samples"], total[SECONDS].sum(axis=1)
     table = pd.DataFrame(
         {
@@ -88,8 +92,10 @@ def clocks(sweep: Sweep) -> dict[Literal["timing", "records"], Clock]:
     timing = rates(sweep.timing.rename(columns={"round": "repeat"}))
     if len(timing):
         found["timing"] = Clock("timing", timing)
-    # After a gap in the records the samples of an update are unknown: its seconds are left out with them.
+    # After a gap in the records the samples of an update are unknown: its seconds are left out with them, and samples
+    # whose seconds are unknown likewise.
     kept = sweep.updates[sweep.updates["trial_id"].isin(sweep.finished.index)].dropna(subset=["samples"])
+    kept = kept.dropna(subset=SECONDS, how="all")
     records = rates(kept.rename(columns={"trial_id": "repeat", "tokens_generated": "tokens"}))
     if len(records):
         found["records"] = Clock("records", records)
