@@ -1,9 +1,9 @@
 """q: samples per second, from the timing pass and from the trials' own records, and r_q with its interval.
 
-q = samples / (generate + reward + train + sync seconds, and those an imported log does not divide), counts over counts:
-evaluation, checkpoints and start-up are no part of it. In the timing pass arms take turns on an otherwise idle machine, so that r_q is the mean over rounds of
-log(q_arm / q_reference) within a round. Records come from trials that shared the machine; there the spread over trials
-is pooled over arms, and r_q is only as good as the sharing was even.
+q = samples / (generate + reward + train + sync seconds, and those that an imported log does not divide), counts over
+counts: evaluation, checkpoints and start-up are no part of it. In the timing pass arms take turns on an otherwise idle
+machine, so that r_q is the mean over rounds of log(q_arm / q_reference) within a round. Records come from trials that
+shared the machine; there the spread over trials is pooled over arms, and r_q is only as good as the sharing was even.
 """
 
 from __future__ import annotations
