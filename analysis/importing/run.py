@@ -97,7 +97,7 @@ class ImportedRun:
         first; validation scores precede training scores.
     num_prompts (P), group_size (G): of one rollout batch; lr, critic_lr: the rates applied; None: not known.
     axes: whatever else may differ between runs and belongs to the arm (mini_batch_size, model, kl, ...); plain values.
-    seed: None: the log has none. name: for people, from the file or the run.
+    seed: None: the log has none. name: for people, from the file or the run. arm: where the user or the log names it.
     assumptions: a sentence each: what the reader took for granted, dropped or could not know.
     """
 
@@ -113,6 +113,7 @@ class ImportedRun:
     lr: float | None = None
     critic_lr: float | None = None
     seed: int | None = None
+    arm: str | None = None
     axes: Mapping[str, Any] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
 
