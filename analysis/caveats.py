@@ -5,15 +5,27 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import bartlett
 
+from analysis.record_caveats import record_caveats, some
 from analysis.study import Study
+
+
+def errors_of(study: Study) -> list[str]:
+    """What is wrong with the input, and what is left out because of it: such a report is not the whole study's."""
+    trials, found = study.sweep.trials, []
+    for trial_id, reason in trials.loc[trials["status"] == "duplicate", "reason"].items():
+        found.append(f"{trial_id} is {reason}: it is left out; take one of them out of the plan.")
+    for copy, original in study.copies.items():
+        text = f"{original} and {copy} have identical curves: the seed reached nothing, so they are one trial, not two"
+        found.append(f"{text}; {copy} is left out, run it again with a seed that counts.")
+    return found
 
 
 def caveats_of(study: Study) -> list[str]:
     """The sentences that apply, most serious first."""
     return [
-        text
-        for check in (_learning, _reference, _diverged, _replicates, _clock, _spread, _files)
-        for text in check(study)
+        *(text for check in CHECKS for text in check(study)),
+        *record_caveats(study.sweep),
+        *(f"Assumed: {text}" for text in study.sweep.assumptions),
     ]
 
 
@@ -25,12 +37,19 @@ def _learning(study: Study) -> list[str]:
 
 def _reference(study: Study) -> list[str]:
     sample = study.samples["interpolated"][study.reference]
+    if not study.groups[study.reference]:
+        return [f"The reference arm {study.reference} has no finished trial: r_N, r_T and verdicts are left out."]
     if not sample.size:
-        return [f"The reference arm {study.reference} has no N*: r_N is undefined."]
+        return [f"The reference arm {study.reference} is at the target before training: r_N is undefined."]
     if not sample.complete:
         missing = f"{len(sample.bounds)} of {sample.size} seeds"
         return [f"The reference arm {study.reference} misses the target in {missing}: r_N has no lower limit."]
     return []
+
+
+def _missing(study: Study) -> list[str]:
+    arms = [arm for arm, curves in study.groups.items() if not curves and arm != study.reference]
+    return [f"Planned but without a finished trial, so without results: {some(arms)}."] if arms else []
 
 
 def _diverged(study: Study) -> list[str]:
@@ -71,15 +90,9 @@ def _spread(study: Study) -> list[str]:
     return [f"The spread of N* over seeds differs between arms ({low} to {high}); the pooled intervals average it."]
 
 
-def _files(study: Study) -> list[str]:
-    trials = study.sweep.trials
-    found = []
-    bad, superseded = int(trials["num_bad_lines"].sum()), int(trials["num_superseded"].sum())
-    if bad:
-        where = ", ".join(trials.index[trials["num_bad_lines"] > 0])
-        found.append(f"{bad} damaged lines of metrics.jsonl were skipped, in {where}.")
-    if superseded:
-        found.append(f"{superseded} records were made again by a resumed attempt; the later ones count.")
-    if trials["commit"].nunique() > 1:
-        found.append(f"The trials come from {trials['commit'].nunique()} commits of the code.")
-    return found
+def _commits(study: Study) -> list[str]:
+    number = study.sweep.trials["commit"].nunique()
+    return [f"The trials come from {number} commits of the code."] if number > 1 else []
+
+
+CHECKS = (_learning, _reference, _missing, _diverged, _replicates, _clock, _spread, _commits)

@@ -14,9 +14,11 @@ from analysis.words import interval
 
 def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """Print to standard output; not cut to a terminal's width when there is none."""
-    console = Console(highlight=False)
+    # Names are shown as they are: no markup, no emoji codes.
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(highlight=False, width=140)
+        console = Console(**plain, width=140)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("arm", "B", "seeds", "N*", "r_N", "r_q", "r_T", "aligned", "verdict"):
         table.add_column(name, justify="left" if name in ("arm", "aligned", "verdict") else "right", no_wrap=True)

@@ -64,28 +64,42 @@ def by_arm(sweep: Sweep, curves: Mapping[str, Curve]) -> dict[str, list[Curve]]:
     return arms
 
 
-def refuse_copies(sweep: Sweep, curves: Mapping[str, Curve]) -> None:
-    """Raises InputError when two seeds of an arm have the same curve: their seed reached nothing.
+def copies_of(sweep: Sweep, curves: Mapping[str, Curve]) -> dict[str, str]:
+    """Of two seeds of an arm with the same curve the later one, with the trial that it is a copy of.
 
-    A constant curve proves nothing, and one of few values may repeat by chance: then the train metrics decide.
+    Their seed reached nothing: counted twice they would make intervals narrow. They are the same where all evaluations
+    that both have agree, the last one or two aside (the one was stopped or went wrong there). A constant curve proves
+    nothing, and one of few values may repeat by chance: then the train metrics decide.
     """
+    found: dict[str, str] = {}
     for _, trials in sweep.trials.loc[list(curves)].groupby("arm", sort=False):
         for first, second in itertools.combinations(trials.index, 2):
-            a, b = curves[first], curves[second]
-            if not (np.array_equal(a.samples_K, b.samples_K) and np.array_equal(a.scores_K, b.scores_K)):
-                continue
-            num_values = len(np.unique(a.scores_K))
-            if num_values > 3 or (num_values > 1 and _same_updates(sweep.updates, first, second)):
-                raise InputError(
-                    f"{first} and {second} have identical curves: the seed reached nothing, so they are one trial, "
-                    "not two; run one of them again with a seed that counts, or take it out of the plan"
-                )
+            if first not in found and second not in found:
+                num_values = _values_shared(curves[first], curves[second])
+                if num_values > 3 or (num_values > 1 and _same_updates(sweep.updates, first, second)):
+                    found[second] = first
+    return found
+
+
+def _values_shared(a: Curve, b: Curve) -> int:
+    """The different scores of a stretch that two curves share but for its end; 0 where they do not share one."""
+    size = _shared(np.column_stack([a.samples_K, a.scores_K]), np.column_stack([b.samples_K, b.scores_K]))
+    return len(np.unique(a.scores_K[:size]))
 
 
 def _same_updates(updates: pd.DataFrame, first: str, second: str) -> bool:
+    """Whether two trials recorded the same metrics, or none."""
     names = [name for name in updates.columns if "/" in name]
-    a, b = (updates.loc[updates["trial_id"] == trial_id, names] for trial_id in (first, second))
-    return len(a) == len(b) and np.array_equal(a, b, equal_nan=True)
+    a, b = (updates.loc[updates["trial_id"] == trial_id, names].to_numpy(dtype=float) for trial_id in (first, second))
+    return len(a) == len(b) == 0 or _shared(a, b) > 0
+
+
+def _shared(a_RC: np.ndarray, b_RC: np.ndarray) -> int:
+    """The rows that two tables share: all of them, or all that both have but the last; else 0."""
+    size = min(len(a_RC), len(b_RC))
+    if len(a_RC) != len(b_RC) or not np.array_equal(a_RC, b_RC, equal_nan=True):
+        size -= 1
+    return size if size > 0 and np.array_equal(a_RC[:size], b_RC[:size], equal_nan=True) else 0
 
 
 def grid_spacing(curve: Curve) -> float:

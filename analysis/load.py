@@ -17,6 +17,7 @@ from analysis.records import (
     IDENTITY,
     PHASE_COLUMNS,
     PHASES,
+    RESERVED,
     TRAIN_FIELDS,
     latest,
     number,
@@ -92,6 +93,10 @@ def load_sweep(path: str | Path, target: float | Literal["auto"] | None = None) 
     """
     path = Path(path)
     plan = read_plan(path)
+    if plan.target.metric in RESERVED:
+        raise InputError(
+            f"{path / 'plan.json'}: target.metric is {plan.target.metric!r}, which is no metric of a record"
+        )
     trials, evals, updates = [], [], []
     for planned in plan.trials:
         row, tables = _read_trial(path / "trials" / planned.trial_id, planned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from analysis.caveats import caveats_of
+from analysis.caveats import caveats_of, errors_of
 from analysis.critical import PLATEAU_FRAC, HyperbolaFit, Plateau, twenty_percent_batch
 from analysis.findings import findings, noise_json
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
@@ -35,6 +35,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         **findings(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
+        "errors": errors_of(study),
         "warnings": caveats_of(study),
         "method": _method(study),
     }
@@ -43,14 +44,16 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
 
 
 def excluded(study: Study) -> list[dict[str, str]]:
-    """The planned trials that are no data, with the reason: unfinished ones, and those without the target metric."""
+    """The planned trials that are no data, with the reason: unfinished, copies, without the target metric."""
     rows = []
     for trial_id, row in study.sweep.trials.iterrows():
         if trial_id not in study.curves:
-            reason = row["reason"]
-            if trial_id in study.sweep.finished.index:
+            status, reason = row["status"], row["reason"]
+            if trial_id in study.copies:
+                status, reason = "copy", f"its curve is that of {study.copies[trial_id]}: the seed reached nothing"
+            elif trial_id in study.sweep.finished.index:
                 reason = f"no evaluation of {study.sweep.metric}"
-            rows.append({"trial_id": trial_id, "status": row["status"], "reason": reason})
+            rows.append({"trial_id": trial_id, "status": status, "reason": reason})
     return rows
 
 

@@ -14,10 +14,10 @@ from analysis.curves import (
     Curve,
     Distance,
     by_arm,
+    copies_of,
     curves_of,
     grid_spacing,
     largest_distance,
-    refuse_copies,
     shows_learning,
     thin,
 )
@@ -47,15 +47,17 @@ class Trial:
 class Study:
     """The results of one sweep at one target. Properties are computed when asked for, once.
 
-    Raises InputError when the target metric is not recorded or two seeds are copies of one another.
+    curves: of the trials that are data, by trial_id. copies: trials that are none because another seed of their arm has
+    the same curve, with that trial. Raises InputError when the target metric is not recorded.
     """
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self.reference = sweep.reference_arm
         self.arms = list(sweep.arms.index)
-        self.curves = curves_of(sweep)
-        refuse_copies(sweep, self.curves)
+        found = curves_of(sweep)
+        self.copies = copies_of(sweep, found)
+        self.curves = {trial_id: curve for trial_id, curve in found.items() if trial_id not in self.copies}
         self.groups = by_arm(sweep, self.curves)
         self.clocks = clocks(sweep)
         self._boundaries = {i: rows["samples_trained"].to_numpy() for i, rows in records_of(sweep.updates)}

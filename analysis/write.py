@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,23 +16,45 @@ from markupsafe import Markup, escape
 from analysis.figures import draw_all
 from analysis.findings_words import trace_digits
 from analysis.load import Sweep
+from analysis.records import number as number_in
+from analysis.records import read_object
 from analysis.results import analyse
 from analysis.words import captions, critical_rows, interval, number
 
 
 def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
-    """Analyse the sweep and write <sweep>/report. Returns report.json's content and the paths written."""
+    """Analyse the sweep and write <sweep>/report. Returns report.json's content and the paths written.
+
+    A report that is there for another target is kept beside it, as <sweep>/report_target_<its target>.
+    """
     results = analyse(sweep)
     report, tables = results.report, results.tables
     folder = sweep.path / "report"
+    kept = keep_other_target(folder, sweep.target)
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.to_csv(folder / "tables" / f"{name}.csv", index=False)
     figures = draw_all(report, tables, folder / "figures")
     page, data = folder / "report.html", folder / "report.json"
-    page.write_text(render_page(report, figures))
-    data.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
-    return report, [page, data, folder / "tables", folder / "figures"]
+    page.write_text(render_page(report, figures), encoding="utf-8")
+    data.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return report, [page, data, folder / "tables", folder / "figures", *kept]
+
+
+def keep_other_target(folder: Path, target: float) -> list[Path]:
+    """Move a report of another target out of the way; returns where it is now, [] where there is none.
+
+    An earlier one of that target, from the same records, gives way to it.
+    """
+    stated = read_object(folder / "report.json").get("target")
+    found = number_in(stated.get("value")) if isinstance(stated, dict) else math.nan
+    if math.isnan(found) or found == target:
+        return []
+    kept = folder.with_name(f"{folder.name}_target_{found:g}")
+    if kept.exists():
+        shutil.rmtree(kept)
+    folder.rename(kept)
+    return [kept]
 
 
 def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:

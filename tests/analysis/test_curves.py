@@ -1,7 +1,9 @@
 """Grids, distances, copies and learning signal of curves."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,9 @@ from analysis.curves import (
     Curve,
     by_arm,
     common_grid,
+    copies_of,
     curves_of,
     largest_distance,
-    refuse_copies,
     shows_learning,
     thin,
 )
@@ -71,13 +73,32 @@ def test_flat_and_falling_curves_show_no_learning() -> None:
     assert not shows_learning([[], []])
 
 
-def test_two_seeds_with_one_curve_are_an_error_that_names_both(tmp_path: Path) -> None:
+def copied(tmp_path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> dict[str, str]:
+    """copies_of a sweep whose seed 1 has the records of seed 0 after a change."""
     sweep = write_sweep(tmp_path / "s", SMALL)
-    trials = sweep / "trials"
-    (trials / "P8-G8-sqrt-s1/metrics.jsonl").write_bytes((trials / "P8-G8-sqrt-s0/metrics.jsonl").read_bytes())
+    lines = (sweep / "trials/P8-G8-sqrt-s0/metrics.jsonl").read_text().splitlines()
+    write_trial(sweep / "trials/P8-G8-sqrt-s1", change([json.loads(line) for line in lines]))
     loaded = load_sweep(sweep)
-    with pytest.raises(InputError, match="P8-G8-sqrt-s0 and P8-G8-sqrt-s1 have identical curves"):
-        refuse_copies(loaded, curves_of(loaded))
+    return copies_of(loaded, curves_of(loaded))
+
+
+def other_last_score(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    last = max(place for place, record in enumerate(records) if record["kind"] == "eval")
+    return [*records[:last], records[last] | {"metrics": {"eval/score": 0.123}}]
+
+
+def other_first_scores(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [r | {"metrics": {"eval/score": 0.1}} if r["samples_trained"] == 1024 else r for r in records]
+
+
+@pytest.mark.parametrize("change", [lambda r: r, other_last_score, lambda r: r[: 2 * len(r) // 3]])
+def test_two_seeds_with_one_curve_are_one_trial(tmp_path: Path, change: Any) -> None:
+    """The same records; another last score; stopped after two thirds."""
+    assert copied(tmp_path, change) == {"P8-G8-sqrt-s1": "P8-G8-sqrt-s0"}
+
+
+def test_two_seeds_that_part_early_are_two(tmp_path: Path) -> None:
+    assert copied(tmp_path, other_first_scores) == {}
 
 
 def test_constant_curves_and_chance_repetitions_are_no_copies(tmp_path: Path) -> None:
@@ -92,7 +113,7 @@ def test_constant_curves_and_chance_repetitions_are_no_copies(tmp_path: Path) ->
                     record["metrics"] = {"eval/score": score if record["samples_trained"] else 0.0}
             write_trial(sweep / f"trials/P8-G8-sqrt-s{number}", kept)
         loaded = load_sweep(sweep)
-        refuse_copies(loaded, curves_of(loaded))
+        assert copies_of(loaded, curves_of(loaded)) == {}
 
 
 def test_a_metric_that_was_not_recorded_is_named_with_those_that_were(tmp_path: Path) -> None:
