@@ -1,4 +1,4 @@
-"""Ray: worker actors that live across trials. The only file that imports ray.
+"""Ray: workers that live across trials, and the other processes of a trial. The only file that imports ray.
 
 Without RAY_ADDRESS a small local cluster is started and ends with this process; with it the workers are
 spread over that cluster, whose nodes must see the same project and results folders.
@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +24,18 @@ if os.environ.get("RAY_ADDRESS", "local") == "local":
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
+    from ray.util import get_current_placement_group, placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
     from harness.errors import EnvironmentProblem
 
     raise EnvironmentProblem(f"the package ray cannot be imported ({error}); run: make setup") from None
 
 from harness.errors import EnvironmentProblem
-from harness.jobs import Died, Event, Failed, Job, execute
+from harness.execution import Bundle, ExecutionConfig, Role
+from harness.fitting import num_fitting
+from harness.jobs import Died, Event, Failed, Job, MemberDied, execute, resolve
+from harness.members import Spawn
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 START_TIMEOUT_S = 300.0
@@ -39,28 +44,20 @@ MAX_DEATHS_AT_START = 3
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class WorkerNeeds:
-    """What one worker occupies: `threads` CPUs and `gpus` GPUs (a fraction shares one)."""
-
-    threads: int
-    gpus: float
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Environment of a worker process, set before it imports anything that starts threads."""
-        return {name: str(self.threads) for name in _THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
+def environment(threads: int) -> dict[str, str]:
+    """Environment of a worker process, set before it imports anything that starts threads."""
+    return {name: str(threads) for name in _THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
 
 
 @contextmanager
-def worker_pool(needs: WorkerNeeds, max_workers: int) -> Iterator[RayPool]:
-    """As many workers as fit, at most `max_workers`. EnvironmentProblem when not one does."""
+def worker_pool(execution: ExecutionConfig, max_workers: int) -> Iterator[RayPool]:
+    """As many workers as fit, at most `max_workers`, each with room for a trial. EnvironmentProblem when none does."""
     own = not ray.is_initialized()
     if own:
-        connect(needs)
+        connect(execution)
     try:
-        size = min(max_workers, num_fitting([node["Resources"] for node in ray.nodes() if node["Alive"]], needs))
-        pool = RayPool(needs, size)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        pool = RayPool(execution, min(max_workers, num_fitting(nodes, execution)))
         try:
             yield pool
         finally:
@@ -70,48 +67,13 @@ def worker_pool(needs: WorkerNeeds, max_workers: int) -> Iterator[RayPool]:
             ray.shutdown()
 
 
-def num_fitting(nodes: list[Mapping[str, float]], needs: WorkerNeeds) -> int:
-    """How many workers the nodes can hold. EnvironmentProblem that names the short resource when none.
-
-    >>> num_fitting([{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0}], WorkerNeeds(threads=2, gpus=0))
-    5
-    >>> num_fitting([{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0}], WorkerNeeds(threads=2, gpus=0.5))
-    2
-    """
-    fitting = sum(_fitting_on(node, needs) for node in nodes)
-    if fitting:
-        return fitting
-    most_cpus = max((int(node.get("CPU", 0)) for node in nodes), default=0)
-    if most_cpus < needs.threads:
-        raise EnvironmentProblem(
-            f"CPU: a worker needs {needs.threads} (execution.threads), the largest node has {most_cpus}; "
-            f"set execution.threads to at most {max(most_cpus, 1)}"
-        )
-    most_gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
-    if most_gpus < needs.gpus:
-        raise EnvironmentProblem(
-            f"GPU: a worker needs {needs.gpus:g} (execution.gpus_per_rank), the largest node has {most_gpus:g}; "
-            f"set execution.gpus_per_rank to at most {most_gpus:g}"
-        )
-    raise EnvironmentProblem(f"no node has {needs.threads} CPUs and {needs.gpus:g} GPUs together, as a worker needs")
-
-
-def _fitting_on(node: Mapping[str, float], needs: WorkerNeeds) -> int:
-    by_cpu = int(node.get("CPU", 0)) // needs.threads
-    if not needs.gpus:
-        return by_cpu
-    gpus = int(node.get("GPU", 0))
-    by_gpu = gpus * int(1 / needs.gpus) if needs.gpus <= 1 else int(gpus / needs.gpus)  # a fraction is of one GPU
-    return min(by_cpu, by_gpu)
-
-
-def connect(needs: WorkerNeeds) -> None:
+def connect(execution: ExecutionConfig) -> None:
     """Join the cluster at RAY_ADDRESS, or start one here. EnvironmentProblem when that fails."""
     address = os.environ.get("RAY_ADDRESS", "local")
     local: dict[str, Any] = {}
     if address == "local":
         cpus = len(os.sched_getaffinity(0))
-        num_fitting([{"CPU": cpus, "GPU": 1024}], needs)  # CPUs need no Ray to be counted; GPUs are counted by it
+        num_fitting([{"CPU": cpus, "GPU": 1024}], execution)  # CPUs need no Ray to be counted; GPUs are counted by it
         local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         _knock(address)
@@ -119,7 +81,7 @@ def connect(needs: WorkerNeeds) -> None:
             address=address,
             logging_level=logging.ERROR,
             log_to_driver=False,
-            runtime_env={"env_vars": needs.environment},
+            runtime_env={"env_vars": environment(execution.threads)},
             **local,
         )
     except Exception as error:  # a node that does not come up in time raises no narrower type
@@ -134,17 +96,21 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
-class _Worker:
-    """The process in which jobs run, one at a time."""
+class _Process:
+    """A process with its threads and devices set before anything heavy is imported."""
 
-    def __init__(self, needs: WorkerNeeds, environment: Mapping[str, str]) -> None:
-        os.environ.update(needs.environment, **environment)
-        if not needs.gpus:
+    def __init__(self, threads: int, gpus: float, settings: Mapping[str, str]) -> None:
+        os.environ.update(environment(threads), **settings)
+        if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a GPU nobody asked for is somebody else's
         import torch
 
-        torch.set_num_threads(needs.threads)
+        torch.set_num_threads(threads)
         torch.set_num_interop_threads(1)
+
+
+class _Worker(_Process):
+    """The process in which jobs run, one at a time."""
 
     def ready(self) -> None:
         """Returns once the process stands."""
@@ -155,10 +121,14 @@ class _Worker:
 
 @dataclass
 class _Slot:
-    """A worker: starting (`job` None, `waiting` its first answer), free (`waiting` None), or busy with `job`."""
+    """A worker and the placement group of its trials.
+
+    Starting (`job` None, `waiting` its first answer), free (`waiting` None), or busy with `job`.
+    """
 
     actor: Any
     waiting: Any
+    group: Any
     job: Job | None = None
 
     @property
@@ -169,8 +139,8 @@ class _Slot:
 class RayPool:
     """The workers of a sweep (see harness.jobs.WorkerPool). A dead one is replaced at once."""
 
-    def __init__(self, needs: WorkerNeeds, size: int) -> None:
-        self._needs = needs
+    def __init__(self, execution: ExecutionConfig, size: int) -> None:
+        self._execution = execution
         # A remote node does not have this process's environment. The settings travel in memory, to no file.
         self._environment = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
         self._deaths_at_start = 0
@@ -202,17 +172,18 @@ class RayPool:
     def shrink(self, size: int) -> None:
         for slot in sorted(self._slots, key=lambda slot: not slot.is_free)[size:]:
             self._slots.remove(slot)
-            ray.kill(slot.actor)
+            _end(slot)
 
     def close(self) -> None:
         self.shrink(0)
 
     def _new_slot(self) -> _Slot:
-        worker: Any = ray.remote(_Worker).options(
-            num_cpus=self._needs.threads, num_gpus=self._needs.gpus, max_restarts=0, max_task_retries=0
-        )
-        actor = worker.remote(self._needs, self._environment)
-        return _Slot(actor, actor.ready.remote())
+        execution = self._execution
+        group = placement_group([_resources(bundle) for bundle in execution.bundles], strategy="PACK")
+        _, takes = execution.place("trial", 0)
+        worker: Any = ray.remote(_Worker).options(**_options(group, 0, takes))
+        actor = worker.remote(execution.threads, takes.gpus, self._environment)
+        return _Slot(actor, actor.ready.remote(), group)
 
     def _advance(self, slot: _Slot) -> Event | None:
         """Take what the slot has ready: the next event of its job, its readiness, or its death."""
@@ -240,7 +211,7 @@ class RayPool:
         return Failed(key, "error", str(error).strip().splitlines()[-1], str(error))
 
     def _replace(self, slot: _Slot, error: RayError) -> Event | None:
-        ray.kill(slot.actor)
+        _end(slot)
         self._slots[self._slots.index(slot)] = self._new_slot()
         if slot.job is not None:
             return Died(slot.job.key, " ".join(str(error).split()))
@@ -258,6 +229,107 @@ class RayPool:
         elif time.monotonic() - self._none_ready_since_s > START_TIMEOUT_S:
             free = {name: ray.available_resources().get(name, 0) for name in ("CPU", "GPU")}
             raise EnvironmentProblem(
-                f"no worker has started for {START_TIMEOUT_S:.0f} s: each needs {self._needs.threads} CPUs and "
-                f"{self._needs.gpus:g} GPUs, the cluster has {free['CPU']:g} and {free['GPU']:g} free"
+                f"no worker has started for {START_TIMEOUT_S:.0f} s: a trial needs "
+                f"{sum(bundle.cpus for bundle in self._execution.bundles):g} CPUs and "
+                f"{sum(bundle.gpus for bundle in self._execution.bundles):g} GPUs, "
+                f"the cluster has {free['CPU']:g} and {free['GPU']:g} free"
             )
+
+
+def _resources(bundle: Bundle) -> dict[str, float]:
+    return {name: amount for name, amount in (("CPU", bundle.cpus), ("GPU", bundle.gpus)) if amount}
+
+
+def _options(group: Any, bundle: int, takes: Bundle) -> dict[str, Any]:
+    place = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=bundle)
+    return {
+        "num_cpus": takes.cpus,
+        "num_gpus": takes.gpus,
+        "scheduling_strategy": place,
+        "max_restarts": 0,
+        "max_task_retries": 0,
+    }
+
+
+def _end(slot: _Slot) -> None:
+    """End the worker; with its placement group go the other processes of its trial."""
+    ray.kill(slot.actor)
+    remove_placement_group(slot.group)
+
+
+class _Member(_Process):
+    """One process of a trial beside its own, and the object it holds."""
+
+    def __init__(self, threads: int, gpus: float, settings: Mapping[str, str], of: str, args: tuple[Any, ...]) -> None:
+        super().__init__(threads, gpus, settings)
+        self.object = resolve(of)(*args)
+
+    def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        return getattr(self.object, method)(*args)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """See harness.members.Answer."""
+
+    reference: Any
+
+    def done(self) -> bool:
+        return bool(ray.wait([self.reference], timeout=0)[0])
+
+    def result(self) -> Any:
+        try:
+            return ray.get(self.reference)
+        except RayTaskError as error:
+            raise error.cause from error
+        except RayError as error:
+            raise MemberDied(" ".join(str(error).split())) from error
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """See harness.members.Shared."""
+
+    reference: Any
+
+    def get(self) -> Any:
+        return ray.get(self.reference)
+
+
+@dataclass(frozen=True)
+class _RayMembers:
+    """See harness.members.Members."""
+
+    actors: list[Any]
+
+    @property
+    def size(self) -> int:
+        return len(self.actors)
+
+    def start(self, member: int, method: str, *args: Any) -> _Answer:
+        return _Answer(self.actors[member].call.remote(method, args))
+
+    def share(self, value: Any) -> _Shared:
+        return _Shared(ray.put(value))
+
+    def close(self) -> None:
+        while self.actors:
+            ray.kill(self.actors.pop())
+
+
+def spawner(execution: ExecutionConfig) -> Spawn:
+    """Starts the other processes of a trial, in a worker, within the placement group that the worker lives in."""
+
+    def spawn(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> _RayMembers:
+        group = get_current_placement_group()
+        if group is None:
+            raise EnvironmentProblem(f"a trial with processes of its own ({role}) runs in: python -m harness sweep")
+        settings = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+        actors = []
+        for number, args in enumerate(args_M):
+            bundle, takes = execution.place(role, number)
+            member: Any = ray.remote(_Member).options(**_options(group, bundle, takes))
+            actors.append(member.remote(execution.threads, takes.gpus, settings, of, args))
+        return _RayMembers(actors)
+
+    return spawn

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from harness.errors import InputError
 from harness.fields import Count, PositiveInt, Strict
 
 Role = Literal["trial", "rank", "engine"]
@@ -58,6 +59,19 @@ class ExecutionConfig(Strict):
     share_prompt_up_to_tokens: Count = Field(
         1024, description="longest training row in which the responses of one prompt share its computation"
     )
+
+    @model_validator(mode="after")
+    def _gpus_can_be_had(self) -> Self:
+        for name in ("gpus_per_rank", "gpus_per_engine"):
+            gpus = getattr(self, name)
+            if gpus > 1 and gpus != int(gpus):
+                raise InputError(f"execution.{name}: {gpus:g}; needs a fraction of one GPU or a whole number of them")
+        if self.layout == "colocated" and self.num_engines and self.gpus_per_rank > 1:
+            raise InputError(
+                f"execution.gpus_per_rank: {self.gpus_per_rank:g}; an engine in the layout colocated takes turns "
+                "with a rank on one GPU, needs at most 1 (execution.layout separate gives engines GPUs of their own)"
+            )
+        return self
 
     @property
     def num_engines(self) -> int:

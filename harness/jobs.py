@@ -51,7 +51,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """A job's worker is gone, by a kill or a lost node; another takes its place."""
+    """A job's worker, or another process of it, is gone, by a kill or a lost node; another takes its place."""
 
     key: str
     reason: str
@@ -62,6 +62,10 @@ class Warned:
     """A warning that the harness logged in a worker."""
 
     text: str
+
+
+class MemberDied(Exception):
+    """A process that works for a job is gone, by a kill or a lost node: nobody's error, and no attempt used up."""
 
 
 Event = Item | Finished | Failed | Died | Warned
@@ -92,7 +96,8 @@ class WorkerPool(Protocol):
 
 
 def execute(job: Job) -> Iterator[Event]:
-    """Run the job here; every event but Died. An exception of the job is an event, not an exception."""
+    """Run the job here. An exception of the job is an event, not an exception; Died: another process of it is gone."""
+    end: Event
     with _harness_warnings() as warnings:
         try:
             result = resolve(job.function)(*job.args)
@@ -101,8 +106,10 @@ def execute(job: Job) -> Iterator[Event]:
                     while warnings:
                         yield warnings.popleft()
                     yield Item(job.key, item)
+        except MemberDied as death:
+            end = Died(job.key, str(death))
         except Exception as error:  # the trial's boundary: whatever it was becomes data
-            end: Event = describe_failure(job.key, error)
+            end = describe_failure(job.key, error)
         else:
             end = Finished(job.key)
         yield from warnings

@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from harness.execution import Role
 from harness.jobs import resolve
-
-Role = Literal["rank", "engine"]
-
-
-class MemberDied(Exception):
-    """A process of the trial is gone, by a kill or a lost node: nobody's error, and no attempt used up."""
 
 
 class Answer(Protocol):
@@ -25,7 +20,14 @@ class Answer(Protocol):
         """Whether it is over, without waiting."""
 
     def result(self) -> Any:
-        """Waits for it. Raises what the call raised, or MemberDied."""
+        """Waits for it. Raises what the call raised, or harness.jobs.MemberDied."""
+
+
+class Shared(Protocol):
+    """A value that many calls are given, sent once."""
+
+    def get(self) -> Any:
+        """The value."""
 
 
 class Members(Protocol):
@@ -37,6 +39,9 @@ class Members(Protocol):
 
     def start(self, member: int, method: str, *args: Any) -> Answer:
         """Call a method of one member's object without waiting for it."""
+
+    def share(self, value: Any) -> Shared:
+        """Put a value where every member's process finds it."""
 
     def close(self) -> None:
         """End the processes at once."""
@@ -70,6 +75,9 @@ class _Returned:
             raise self.error
         return self.value
 
+    def get(self) -> Any:
+        return self.value
+
 
 class _InProcess:
     def __init__(self, objects: list[Any]) -> None:
@@ -84,6 +92,9 @@ class _InProcess:
             return _Returned(getattr(self.objects[member], method)(*args))
         except Exception as error:  # the caller meets it where it asks for the result
             return _Returned(error=error)
+
+    def share(self, value: Any) -> Shared:
+        return _Returned(value)
 
     def close(self) -> None:
         self.objects.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,11 @@ from harness.algorithm.algorithm import Algorithm
 from harness.algorithm.registry import make_algorithm
 from harness.config import TrialConfig
 from harness.evaluation import right_answers
+from harness.execution import ExecutionConfig, Role
+from harness.members import Members, Spawn
 from harness.models import load_tokenizer
 from harness.rollout.engine import RolloutEngine, Sampling
+from harness.rollout.replicas import EngineReplicas
 from harness.rollout.transformers import TransformersEngine
 from harness.tasks import make_task
 from harness.tasks.task import Task
@@ -50,6 +54,11 @@ class Parts:
     proximal: MovingPolicy | None
     eval_prompts: Sequence[Prompt]
     eval_answers: TokenBatch | None
+    processes: ExitStack
+
+    def close(self) -> None:
+        """End the other processes of the trial."""
+        self.processes.close()
 
     def state(self) -> dict[str, Any]:
         """Everything that training changes."""
@@ -78,8 +87,22 @@ class Parts:
         return Sampling(temperature, limit, self.config.seed, purpose, round, num_sampled, num_greedy)
 
 
-def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
-    """Build every part; the engine shares the trainer's module."""
+def build_parts(config: TrialConfig, results_dir: Path, spawn: Spawn | None = None) -> Parts:
+    """Build every part; those with processes of their own by `spawn`, on Ray unless given. To be closed."""
+    with ExitStack() as processes:
+        return _build(config, results_dir, spawn or _spawn_on_ray(config.execution), processes)
+
+
+def _spawn_on_ray(execution: ExecutionConfig) -> Spawn:
+    def spawn(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> Members:
+        from harness.cluster import spawner
+
+        return spawner(execution)(role, of, args_M)
+
+    return spawn
+
+
+def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: ExitStack) -> Parts:
     task = make_task(config.task)
     eval_prompts = task.eval_prompts(config.evaluation.num_prompts, config.evaluation.seed)
     tokenizer = load_tokenizer(config.model, task.alphabet)
@@ -104,7 +127,7 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
         config=config,
         task=task,
         tokenizer=tokenizer,
-        engine=TransformersEngine(model, tokenizer, config.batch.gen_batch),
+        engine=_engine(config, results_dir, model, tokenizer, spawn, processes),
         trainer=TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row),
         algorithm=algorithm,
         reference=reference,
@@ -112,4 +135,21 @@ def build_parts(config: TrialConfig, results_dir: Path) -> Parts:
         proximal=proximal,
         eval_prompts=eval_prompts,
         eval_answers=right_answers(eval_prompts, tokenizer),
+        processes=processes.pop_all(),
     )
+
+
+def _engine(
+    config: TrialConfig,
+    results_dir: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spawn: Spawn,
+    processes: ExitStack,
+) -> RolloutEngine:
+    """Engines in processes of their own, or one here that shares the trainer's module."""
+    if not config.execution.num_engines:
+        return TransformersEngine(model, tokenizer, config.batch.gen_batch)
+    arguments = [(config, results_dir)] * config.execution.num_engines
+    members = processes.enter_context(closing(spawn("engine", "harness.rollout.replicas:EngineProcess", arguments)))
+    return EngineReplicas(members)

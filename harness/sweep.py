@@ -41,9 +41,9 @@ class WorkerFunctions:
 
 def ray_pool(execution: ExecutionConfig, most: int) -> AbstractContextManager[WorkerPool]:
     """Workers on Ray, at most `most`."""
-    from harness.cluster import WorkerNeeds, worker_pool
+    from harness.cluster import worker_pool
 
-    return worker_pool(WorkerNeeds(execution.threads, execution.gpus_per_rank), most)
+    return worker_pool(execution, most)
 
 
 def run_sweep(
@@ -232,7 +232,7 @@ def _common_execution(selected: Sequence[PlannedTrial]) -> ExecutionConfig:
     """The execution settings that one pool of workers serves; InputError where the trials differ in them."""
     first = selected[0].config.execution
     for trial in selected[1:]:
-        for field in ("ranks", "workers", "threads", "gpus_per_rank", "max_attempts"):
+        for field in ("workers", "threads", "max_attempts", "bundles"):
             mine, other = getattr(first, field), getattr(trial.config.execution, field)
             if mine != other:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,18 @@ def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict
     The first update is not counted (allocations, first calls), and no gradient statistics are taken.
     Returns counts of samples, response tokens and updates, and the seconds of each phase.
     """
-    parts = build_parts(trial.config.model_copy(update={"statistics": StatisticsConfig(every_samples=0)}), results_dir)
-    progress = Progress()
-    run_update(parts, progress)
+    config = trial.config.model_copy(update={"statistics": StatisticsConfig(every_samples=0)})
     samples = tokens = updates = 0
     seconds: dict[str, float] = {}
-    started_s = time.perf_counter()
-    while updates == 0 or time.perf_counter() - started_s < min_seconds:
-        update = run_update(parts, progress)
-        updates += 1
-        samples += update.samples_trained
-        tokens += update.tokens_trained
-        for phase, spent_s in update.seconds.items():
-            seconds[phase] = seconds.get(phase, 0.0) + spent_s
+    with closing(build_parts(config, results_dir)) as parts:
+        progress = Progress()
+        run_update(parts, progress)
+        started_s = time.perf_counter()
+        while updates == 0 or time.perf_counter() - started_s < min_seconds:
+            update = run_update(parts, progress)
+            updates += 1
+            samples += update.samples_trained
+            tokens += update.tokens_trained
+            for phase, spent_s in update.seconds.items():
+                seconds[phase] = seconds.get(phase, 0.0) + spent_s
     return {"arm": trial.arm, "samples": samples, "tokens": tokens, "updates": updates, "seconds": seconds}

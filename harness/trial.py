@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -35,28 +36,32 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
     run = RunDir(directory)
     with run.lock():
         run.start(trial.config.model_dump(mode="json"), provenance())
-        parts = build_parts(trial.config, results_dir)
-        progress = _restore(run, parts)
-        truth = JsonlSink(run.metrics_path)
-        sinks: list[MetricSink] = [truth]
-        if trial.config.tracking.wandb:
-            sinks.append(WandbSink(trial, directory.parent.parent, provenance()))
-        outcome = None
-        try:
-            status, reason = yield from _loop(parts, progress, run, truth, sinks)
-            outcome = TrialOutcome(
-                status=status,
-                reason=reason,
-                samples_trained=progress.samples_trained,
-                samples_generated=progress.samples_generated,
-                optimizer_steps=progress.optimizer_steps,
-                wall_s=progress.wall_s,
-                attempts=attempt,
-            )
-            run.write_outcome(outcome)
-        finally:
-            for sink in sinks:
-                sink.close(outcome)
+        with closing(build_parts(trial.config, results_dir)) as parts:
+            yield from _attempt(trial, run, parts, attempt)
+
+
+def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int) -> Iterator[StepRecord]:
+    progress = _restore(run, parts)
+    truth = JsonlSink(run.metrics_path)
+    sinks: list[MetricSink] = [truth]
+    if trial.config.tracking.wandb:
+        sinks.append(WandbSink(trial, run.path.parent.parent, provenance()))
+    outcome = None
+    try:
+        status, reason = yield from _loop(parts, progress, run, truth, sinks)
+        outcome = TrialOutcome(
+            status=status,
+            reason=reason,
+            samples_trained=progress.samples_trained,
+            samples_generated=progress.samples_generated,
+            optimizer_steps=progress.optimizer_steps,
+            wall_s=progress.wall_s,
+            attempts=attempt,
+        )
+        run.write_outcome(outcome)
+    finally:
+        for sink in sinks:
+            sink.close(outcome)
 
 
 def _loop(

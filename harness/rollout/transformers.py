@@ -18,7 +18,7 @@ DRAWN_TOGETHER = 64
 
 
 class TransformersEngine:
-    """Shares the trainer's module, so a weight update copies nothing.
+    """Shares the trainer's module, so that a weight update copies nothing, or has one of its own.
 
     Prompts are encoded once and their cache rows repeated for each response; finished responses
     leave the batch; at most `gen_batch` responses are in flight (None: no limit).
@@ -32,7 +32,12 @@ class TransformersEngine:
         self.gen_batch = gen_batch
         self.weights_version = 0
 
+    @torch.no_grad()
     def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        own = dict(self.model.named_parameters())
+        for name, weight in weights:
+            if own[name] is not weight:
+                own[name].copy_(weight)
         self.weights_version = version
 
     @torch.inference_mode()

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from harness.cluster import WorkerNeeds, connect, num_fitting, worker_pool
+from harness.cluster import worker_pool
 from harness.errors import EnvironmentProblem
+from harness.execution import ExecutionConfig
+from harness.fitting import num_fitting
 from harness.jobs import Event, Failed, Item, Job
 from harness.plan import Plan, PlannedTrial
 from harness.run_dir import RunDir
@@ -23,16 +24,8 @@ from harness.sweep import run_jobs, run_sweep
 from harness.tracking.jsonl import read_records
 from tests.harness.faults import FUNCTIONS, set_faults, small_plan, trial_folder, undisturbed, values, wait_until
 
-NEEDS = WorkerNeeds(threads=1, gpus=0.0)
+NEEDS = ExecutionConfig()
 TWO_WORKERS = {"checkpoint_every_samples": 128, "workers": 2}
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """One Ray for all tests here, and its address."""
-    connect(NEEDS)
-    yield ray.get_runtime_context().gcs_address
-    ray.shutdown()
 
 
 def look_around() -> dict[str, Any]:
@@ -211,11 +204,11 @@ def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> No
     with pytest.raises(
         EnvironmentProblem, match=r"CPU: a worker needs 8 \(execution.threads\), the largest node has 4"
     ):
-        num_fitting(nodes, WorkerNeeds(8, 0.0))
+        num_fitting(nodes, ExecutionConfig(threads=8))
     with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 2 \(execution.gpus_per_rank\)"):
-        num_fitting(nodes, WorkerNeeds(1, 2.0))
+        num_fitting(nodes, ExecutionConfig(gpus_per_rank=2.0))
     with pytest.raises(EnvironmentProblem, match="no node has 4 CPUs and 1 GPUs together"):
-        num_fitting(nodes, WorkerNeeds(4, 1.0))
+        num_fitting(nodes, ExecutionConfig(threads=4, gpus_per_rank=1.0))
     many = os.cpu_count() or 1
     plan = small_plan([8], seeds=1, execution={"threads": 2 * many})
     with pytest.raises(EnvironmentProblem, match=f"CPU: a worker needs {2 * many}"):
@@ -231,7 +224,7 @@ def test_a_cluster_that_does_not_answer_is_an_environment_problem(tmp_path: Path
 
 def test_more_gpus_than_there_can_be_is_told_by_its_name() -> None:
     """The check before Ray starts counts CPUs only; what it is told of GPUs must be a number it can divide."""
-    needs = WorkerNeeds(threads=1, gpus=1.0)
+    needs = ExecutionConfig(gpus_per_rank=1.0)
     assert num_fitting([{"CPU": 2, "GPU": 1024}], needs) == 2
     with pytest.raises(EnvironmentProblem, match=r"GPU: a worker needs 1 \(execution.gpus_per_rank\)"):
         num_fitting([{"CPU": 2.0}], needs)

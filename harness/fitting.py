@@ -1,0 +1,84 @@
+"""How many trials fit on a cluster. Pure arithmetic of what nodes have and what the processes of a trial take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.errors import EnvironmentProblem
+from harness.execution import Bundle, ExecutionConfig
+
+Node = Mapping[str, float]
+ROUNDING = 1e-9
+
+
+@dataclass
+class _Room:
+    """What is left of a node; gpus holds the free share of each."""
+
+    cpus: float
+    gpus: list[float] = field(default_factory=list)
+
+    def take(self, bundle: Bundle) -> bool:
+        """Take the bundle out of the room; False, and nothing taken, where it does not fit."""
+        share, count = (bundle.gpus, 1) if bundle.gpus <= 1 else (1.0, round(bundle.gpus))
+        free = [index for index, left in enumerate(self.gpus) if left + ROUNDING >= share]
+        if self.cpus + ROUNDING < bundle.cpus or (share and len(free) < count):
+            return False
+        self.cpus -= bundle.cpus
+        for index in free[:count]:
+            self.gpus[index] -= share
+        return True
+
+
+def num_fitting(nodes: Sequence[Node], execution: ExecutionConfig) -> int:
+    """How many trials the nodes can hold at once. EnvironmentProblem that names the short resource when none.
+
+    >>> two = ExecutionConfig(threads=2)
+    >>> num_fitting([{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0}], two)
+    5
+    >>> num_fitting([{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0}], two.model_copy(update={"gpus_per_rank": 0.5}))
+    2
+
+    Two ranks and an engine of its own take three bundles; the second trial lacks one:
+
+    >>> three = ExecutionConfig(trainer="deepspeed", ranks=2, engine_replicas=1, layout="separate")
+    >>> num_fitting([{"CPU": 3.0}, {"CPU": 2.0}], three)
+    1
+    """
+    rooms = [_Room(node.get("CPU", 0.0), [1.0] * int(node.get("GPU", 0))) for node in nodes]
+    largest_first = sorted(execution.bundles, key=lambda bundle: (-bundle.gpus, -bundle.cpus))
+    fitting = 0
+    while all(any(room.take(bundle) for room in rooms) for bundle in largest_first):
+        fitting += 1
+    if not fitting:
+        raise EnvironmentProblem(_what_is_short(nodes, execution))
+    return fitting
+
+
+def _what_is_short(nodes: Sequence[Node], execution: ExecutionConfig) -> str:
+    bundles = execution.bundles
+    most_cpus = max((int(node.get("CPU", 0)) for node in nodes), default=0)
+    if most_cpus < execution.threads:
+        return (
+            f"CPU: a worker needs {execution.threads} (execution.threads), the largest node has {most_cpus}; "
+            f"set execution.threads to at most {max(most_cpus, 1)}"
+        )
+    most_gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
+    for name in ("gpus_per_rank", "gpus_per_engine"):
+        gpus = getattr(execution, name)
+        if most_gpus < gpus:
+            return (
+                f"GPU: a worker needs {gpus:g} (execution.{name}), the largest node has {most_gpus:g}; "
+                f"set execution.{name} to at most {most_gpus:g}"
+            )
+    if len(bundles) == 1:
+        return f"no node has {execution.threads} CPUs and {execution.gpus_per_rank:g} GPUs together, as a worker needs"
+    for resource, needed in (("CPU", sum(b.cpus for b in bundles)), ("GPU", sum(b.gpus for b in bundles))):
+        available = sum(node.get(resource, 0.0) for node in nodes)
+        if available < needed:
+            return (
+                f"{resource}: a trial needs {needed:g} for its {len(bundles)} processes (execution.ranks, "
+                f"execution.engine_replicas, execution.layout), the cluster has {available:g}"
+            )
+    return f"no node of the cluster has room for all of a trial's {len(bundles)} processes, each with its CPUs and GPUs"
