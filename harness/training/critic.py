@@ -8,9 +8,9 @@ from transformers import PreTrainedModel
 
 from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
-from harness.training.packing import pack_rows, token_logits
+from harness.training.forward import token_values, value_loss
 from harness.training.torch import TorchModule
-from harness.training.trainer import TokenLoss, ValueLoss, ValueTensors
+from harness.training.trainer import TokenLoss, ValueLoss
 from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 
 
@@ -25,29 +25,23 @@ class TorchCritic(TorchModule):
     def __init__(
         self, policy: PreTrainedModel, optimizer: OptimizerConfig, micro: int, longest_shared_row: int
     ) -> None:
-        super().__init__(_with_value_head(policy), optimizer, micro, longest_shared_row, role="critic")
+        super().__init__(with_value_head(policy), optimizer, micro, longest_shared_row, role="critic")
 
     @torch.inference_mode()
     def values(self, batch: TokenBatch) -> np.ndarray:
-        return np.concatenate([self._values(part).numpy(force=True) for part in split_batch(batch, self.micro)])
+        parts = split_batch(batch, self.micro)
+        return np.concatenate(
+            [token_values(self.model, part, self.longest_shared_row).numpy(force=True) for part in parts]
+        )
 
     def step(self, batch: TrainBatch, loss: ValueLoss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         def loss_of(part: TrainBatch) -> TokenLoss:
-            values_N = self._values(part)
-            assert part.rollout_values_N is not None and part.value_targets_N is not None
-            rollout_N, targets_N = (
-                torch.from_numpy(array).to(values_N) for array in (part.rollout_values_N, part.value_targets_N)
-            )
-            return loss(ValueTensors(values_N, rollout_N, targets_N))
+            return value_loss(self.model, part, loss, self.longest_shared_row)
 
         return self._optimize(batch, loss_of, lr, probe)
 
-    def _values(self, batch: TokenBatch) -> torch.Tensor:
-        packed = pack_rows(batch, self.longest_shared_row)
-        return token_logits(self.model, packed, temperature=1.0)[:, 0]
 
-
-def _with_value_head(model: PreTrainedModel) -> PreTrainedModel:
+def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
     """The model with a head of one output, weights and bias zero, instead of one for each token."""
     old = model.get_output_embeddings()
     head = torch.nn.Linear(old.in_features, 1, device=old.weight.device, dtype=old.weight.dtype)

@@ -123,13 +123,21 @@ def chosen(logprobs_NV: torch.Tensor, token_ids_N: np.ndarray) -> torch.Tensor:
     return logprobs_NV.gather(-1, torch.from_numpy(token_ids_N).to(logprobs_NV.device)[:, None])[:, 0]
 
 
+def token_logprobs(
+    model: PreTrainedModel, batch: TokenBatch, temperature: float, longest_shared_row: int
+) -> torch.Tensor:
+    """Tempered log-probability of each response token, shape [N], from one forward pass."""
+    logits_NV = token_logits(model, pack_rows(batch, longest_shared_row), temperature)
+    return chosen(torch.log_softmax(logits_NV, dim=-1), batch.token_ids_N)
+
+
 @torch.inference_mode()
 def response_logprobs(
     model: PreTrainedModel, micro: int, temperature: float, longest_shared_row: int, batch: TokenBatch
 ) -> list[np.ndarray]:
     """Tempered log-probabilities of each response's tokens, float arrays [T], `micro` responses at a time."""
-    parts = []
-    for part in split_batch(batch, micro):
-        logits_NV = token_logits(model, pack_rows(part, longest_shared_row), temperature)
-        parts.append(chosen(torch.log_softmax(logits_NV, dim=-1), part.token_ids_N).numpy(force=True))
+    parts = [
+        token_logprobs(model, part, temperature, longest_shared_row).numpy(force=True)
+        for part in split_batch(batch, micro)
+    ]
     return np.split(np.concatenate(parts), np.cumsum(batch.lengths_S)[:-1])

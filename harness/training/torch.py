@@ -12,9 +12,23 @@ from transformers import PreTrainedModel
 from harness.config import OptimizerConfig
 from harness.training.batch import split_batch
 from harness.training.blocks import Blocks, block_size
-from harness.training.packing import chosen, pack_rows, response_logprobs, token_logits
-from harness.training.trainer import Diverged, Loss, TokenLoss, TokenTensors
+from harness.training.forward import StepSums, policy_loss
+from harness.training.packing import response_logprobs
+from harness.training.trainer import Diverged, Loss, TokenLoss
 from harness.types import NoiseProbe, TokenBatch, TrainBatch, UpdateStats
+
+
+def make_optimizer(parameters: Sequence[torch.nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Adam or AdamW as the configuration says."""
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.name]
+    return kind(
+        parameters,
+        lr=config.lr,
+        betas=(config.betas[0], config.betas[1]),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
 
 
 class TorchModule:
@@ -37,15 +51,7 @@ class TorchModule:
         self.role = role
         self.clip_norm = optimizer.clip_norm
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer.name]
-        self.optimizer = kind(
-            self.parameters,
-            lr=optimizer.lr,
-            betas=(optimizer.betas[0], optimizer.betas[1]),
-            eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(self.parameters, optimizer)
 
     def state(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -62,8 +68,7 @@ class TorchModule:
         probe: NoiseProbe | None = None,
     ) -> UpdateStats:
         """One optimizer step on sum_n loss_weights_N[n] * loss_N[n], accumulated over micro-batches."""
-        metrics: dict[str, float] = {}
-        loss = 0.0
+        sums = StepSums(len(batch.token_ids_N))
         size = self.micro if probe is None else block_size(batch, self.micro)
         blocks = None if probe is None or size is None else Blocks(self.parameters, batch.num_responses, size)
         parts = list(split_batch(batch, size or self.micro))
@@ -76,16 +81,11 @@ class TorchModule:
             part_loss.backward()
             if blocks is not None:
                 blocks.take()
-            loss += part_loss.item()
-            share = len(part.token_ids_N) / len(batch.token_ids_N)
-            for name, value_N in token_loss.diagnostics.items():
-                if name.endswith("_max"):
-                    metrics[name] = max(metrics.get(name, -np.inf), value_N.max().item())
-                else:
-                    metrics[name] = metrics.get(name, 0.0) + share * value_N.mean().item()
+            sums.add(part_loss.item(), token_loss.diagnostics)
         found = None if blocks is None else blocks.give_back()
         before = None if probe is None else [parameter.detach().clone() for parameter in self.parameters]
-        metrics |= {f"loss/{self.role}": loss, f"grad/{self.role}_norm": self._apply(loss, lr)}
+        norm = self._apply(sums.loss, lr)
+        metrics = sums.metrics | {f"loss/{self.role}": sums.loss, f"grad/{self.role}_norm": norm}
         if before is not None:
             metrics |= self._adams_view(before)
         return UpdateStats(optimizer_steps=1, backward_passes=len(parts), metrics=metrics, block_norms=found)
@@ -134,15 +134,7 @@ class TorchTrainer(TorchModule):
 
     def step(self, batch: TrainBatch, loss: Loss, lr: float, probe: NoiseProbe | None = None) -> UpdateStats:
         def loss_of(part: TrainBatch) -> TokenLoss:
-            logits_NV = token_logits(self.model, pack_rows(part, self.longest_shared_row), self.temperature)
-            logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
-            tokens = _tensors(part, chosen(logprobs_NV, part.token_ids_N))
-            found = loss(tokens)
-            diagnostics = {
-                "policy/entropy": _entropy(logprobs_NV.detach()),
-                "policy/logprob_gap_max": (tokens.current_N.detach() - tokens.behaviour_N).abs(),
-            }
-            return TokenLoss(found.loss_N, {**diagnostics, **found.diagnostics})
+            return policy_loss(self.model, part, loss, self.temperature, self.longest_shared_row)
 
         return self._optimize(batch, loss_of, lr, probe)
 
@@ -151,23 +143,3 @@ class TorchTrainer(TorchModule):
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self.model.named_parameters()
-
-
-def _tensors(batch: TrainBatch, current_N: torch.Tensor) -> TokenTensors:
-    def like_current(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(current_N)
-
-    ref, proximal = batch.ref_logprobs_N, batch.proximal_logprobs_N
-    return TokenTensors(
-        current_N=current_N,
-        behaviour_N=like_current(batch.behaviour_logprobs_N),
-        advantages_N=like_current(batch.advantages_N),
-        ref_N=None if ref is None else like_current(ref),
-        lengths_S=torch.from_numpy(batch.lengths_S).to(current_N.device),
-        proximal_N=None if proximal is None else like_current(proximal),
-    )
-
-
-def _entropy(logprobs_NV: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of the tempered next-token distribution, shape [N]."""
-    return -(logprobs_NV.exp() * logprobs_NV).sum(-1)
