@@ -12,6 +12,9 @@ from analysis.importing.run import ImportedRun, Options
 # Asked in this order by `auto`; each module is imported when it is asked.
 MODULES = {
     "verl": "analysis.importing.verl",
+    "trl": "analysis.importing.trl",
+    "tensorboard": "analysis.importing.tensorboard",
+    "wandb": "analysis.importing.wandb",
     "table": "analysis.importing.table",
 }
 
@@ -44,6 +47,8 @@ def logs_under(path: Path, name: str | None = None) -> list[tuple[Path, str]]:
     A folder that is itself a run (event files, an offline W&B run) is taken whole. With `name` only that format is
     looked for, and a file is taken to be of it.
     """
+    if name in (None, "wandb") and path.parts[:1] == ("wandb:",):
+        return [(path, "wandb")]
     if not path.exists():
         raise InputError(f"{path} does not exist")
     found = name if name and path.is_file() else None

@@ -2,7 +2,7 @@
 
 A column that has a field's own name needs no mapping. Fields:
 
-- where a row stands, one of them: `step` (rollout batches so far), `prompts_trained`, `samples_trained` (responses), each
+- where a row stands, one of: `step` (rollout batches so far), `prompts_trained`, `samples_trained` (responses), each
   after the row's own update; where the row of step 0 trains, steps count from 0.
 - scores: `score` of the policy after the row's update (validation), `train_score` of the one before it.
 - seconds of the row's update: `generate_s`, `reward_s`, `train_s`, `sync_s`, or `seconds` for all of it, without
@@ -26,7 +26,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.errors import InputError
-from analysis.importing.run import Evaluation, ImportedRun, Options, Update, batch_of, last_attempt
+from analysis.importing.run import Evaluation, History, ImportedRun, Options, Update, batch_of, last_attempt
 
 PLACES = ("step", "prompts_trained", "samples_trained")
 RUN = ("run", "arm", "seed", "num_prompts", "group_size")
@@ -62,7 +62,11 @@ def looks_like(path: Path) -> bool:
 
 def read(path: Path, options: Options) -> list[ImportedRun]:
     """The runs of a table, in order of appearance."""
-    table, names = _mapped(path, options.columns)
+    try:
+        frame = _frame(path)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a table: {error}") from None
+    table, names = _mapped(path, frame, options.columns)
     own = [name for name in RUN if name in table]
     if not own:
         return [_run(path, path.stem, table, names, options)]
@@ -73,6 +77,16 @@ def read(path: Path, options: Options) -> list[ImportedRun]:
         run = _run(path, label or path.stem, rows, names, _told(path, said, options))
         found.append(replace(run, arm=str(said["arm"])) if "arm" in said else run)
     return found
+
+
+def run_of(history: History, options: Options) -> ImportedRun:
+    """The run that the rows of any logger are: a metric is a column, and where none says the place, their step does."""
+    frame = pd.DataFrame([dict(metrics) for _, metrics in history.rows])
+    if not any(options.columns.get(place, place) in frame for place in PLACES):
+        frame["step"] = [step for step, _ in history.rows]
+    table, names = _mapped(history.source, frame, options.columns)
+    run = _run(history.source, history.name, table, names, options)
+    return replace(run, assumptions=(*history.notes, *run.assumptions))
 
 
 def _frame(path: Path, rows: int | None = None) -> pd.DataFrame:
@@ -89,15 +103,11 @@ def _frame(path: Path, rows: int | None = None) -> pd.DataFrame:
     return pd.json_normalize(lines, sep="/")
 
 
-def _mapped(path: Path, columns: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+def _mapped(path: Path, frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
     """(the table with our names, field -> its column)."""
     for field in columns:
         if field not in FIELDS:
             raise InputError(f"--columns {field}=...: there is no field {field!r}; there are {', '.join(FIELDS)}")
-    try:
-        frame = _frame(path)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a table: {error}") from None
     known = ", ".join(map(str, frame.columns))
     for field, column in columns.items():
         if column not in frame:
