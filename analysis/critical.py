@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,13 @@ from scipy.stats import chi2
 from scipy.stats import f as fisher
 from scipy.stats import t as student
 
-from analysis.penalty import Interval, Spread, mean_of
+from analysis.penalty import Interval, LogSample, Spread, log_ratio, mean_of
 
 PLATEAU_FRAC = 0.9
 # B_c is looked for between these multiples of the smallest and the largest batch; beyond, the fit is a straight line.
 SEARCH = (0.01, 100.0)
+# Points between two arms at which r_N is interpolated.
+BETWEEN = 400
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class HyperbolaFit:
         critical = self.interval.estimate
         factor = 1.0 if critical is None else (1 + train_batch / critical) ** self.power
         return self.samples_at_zero * factor
+
+    def twenty_percent_batch(self, reference_batch: float) -> Interval:
+        """Zhang's B* with the limits that B_c's interval gives."""
+        return self.interval.map(lambda critical: twenty_percent_batch(critical, reference_batch))
 
 
 def fit_hyperbola(
@@ -99,6 +106,70 @@ def twenty_percent_batch(critical_batch: float, reference_batch: float) -> float
     745.3
     """
     return critical_batch / 5 + 1.2 * reference_batch
+
+
+def crossing_batch(
+    train_batch_A: Sequence[float], samples_A: Sequence[LogSample], spread: Spread, ratio: float, level: float = 0.95
+) -> Interval:
+    """The batch at which r_N first reaches `ratio`, log r_N taken linear in log B between arms.
+
+    train_batch_A: strictly increasing, the reference first; samples_A: log N* of the seeds of each. The interval holds
+    the batches whose interval of r_N holds the ratio. An arm with a censored seed has no r_N to interpolate: where it
+    is shown to lie beyond the ratio, the crossing is bracketed by it and the arm before. bound "lower": not reached.
+
+    log N* rises by 0 and then by log 2 over a factor of 4: 4/3 comes log(4/3) / log(2) = 0.415 of the way.
+
+    >>> arms = [LogSample(np.log([n, n])) for n in (8000, 8000, 16000)]
+    >>> found = crossing_batch([64, 256, 1024], arms, Spread(0.0, 3), 4 / 3)
+    >>> round(found.estimate), round(256 * 4**0.41504)
+    (455, 455)
+    """
+    goal, reference = math.log(ratio), samples_A[0]
+    if not reference.complete:
+        return Interval()
+    quantile = float(student.ppf((1 + level) / 2, spread.df)) if spread.df else math.nan
+    estimate = low = high = None
+    for place in range(1, len(train_batch_A)):
+        ends = np.log([train_batch_A[place - 1], train_batch_A[place]])
+        if not samples_A[place].complete:
+            beyond = log_ratio(samples_A[place], reference, spread, level).low
+            high = float(train_batch_A[place]) if beyond is not None and beyond > goal else None
+            return Interval(
+                estimate, low or float(train_batch_A[place - 1]), high, None if high or estimate else "lower"
+            )
+        x_M, middle_M, half_M = _between(ends, samples_A[place - 1], samples_A[place], reference, spread, quantile)
+        estimate = estimate or _first_at(x_M, middle_M, goal)
+        low = low or _first_at(x_M, middle_M + half_M, goal)
+        high = high or _first_at(x_M, middle_M - half_M, goal)
+        if high is not None or (estimate is not None and math.isnan(quantile)):
+            return Interval(estimate, low, high)
+    if estimate is None and low is None and spread.df:
+        low = float(train_batch_A[-1])
+    return Interval(estimate, low, None, None if estimate else "lower")
+
+
+def _between(
+    ends: np.ndarray, first: LogSample, second: LogSample, reference: LogSample, spread: Spread, quantile: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log B, log r_N, half-width of its interval) from one arm to the next; the reference may be the first."""
+    share_M = np.linspace(0, 1, BETWEEN)
+    middle_M = (1 - share_M) * first.values.mean() + share_M * second.values.mean() - reference.values.mean()
+    from_first_M = (1 - share_M) ** 2 / first.size + 1 / reference.size
+    if first is reference:
+        from_first_M = share_M**2 / reference.size
+    half_M = quantile * spread.sd * np.sqrt(from_first_M + share_M**2 / second.size)
+    return ends[0] + share_M * (ends[1] - ends[0]), middle_M, half_M
+
+
+def _first_at(x_M: np.ndarray, y_M: np.ndarray, goal: float) -> float | None:
+    """exp(x) where y first reaches the goal; None where it does not, or is unknown."""
+    reached = np.flatnonzero(y_M >= goal)
+    if not len(reached):
+        return None
+    place = int(reached[0])
+    if place == 0:
+        return float(math.exp(x_M[0]))
+    return float(math.exp(np.interp(goal, y_M[place - 1 : place + 1], x_M[place - 1 : place + 1])))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ shared the machine; there the spread over trials is pooled over arms, and r_q is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load import PHASES, Sweep
-from analysis.penalty import EXACT, LogSample, Mean, mean_of, pooled_spread
+from analysis.penalty import EXACT, LogSample, Mean, Spread, mean_of, pooled_spread
 
 SECONDS = [f"{phase}_s" for phase in PHASES]
 
@@ -56,6 +56,20 @@ class Clock:
         variance = spread.sd**2 * (1 / len(a) + 1 / len(b))
         return EXACT if arm == other else Mean(float(a.mean() - b.mean()), variance, spread.df)
 
+    def spread(self, arms: Sequence[str]) -> Spread:
+        """Spread of log q between repetitions of an arm, pooled over arms.
+
+        In the timing pass what a round has in common is taken out first: s^2 = sum (x_ar - x_a - x_r + x)^2 /
+        ((A - 1) (R - 1)) over the rounds that measured every arm.
+        """
+        logs = {arm: np.log(self.of(arm)["samples_per_s"]) for arm in arms}
+        if self.source == "records":
+            return pooled_spread([LogSample(log.to_numpy()) for log in logs.values()])
+        table = pd.DataFrame(logs).dropna().to_numpy()
+        df = (table.shape[0] - 1) * (table.shape[1] - 1)
+        rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+        return Spread(math.sqrt(float((rest**2).sum()) / df), df) if df > 0 else Spread(0.0, 0)
+
 
 def rates(rows: pd.DataFrame) -> pd.DataFrame:
     """Sums over sums by (arm, repeat) of rows with the columns samples, tokens and the phases' seconds.
@@ -83,7 +97,8 @@ def rates(rows: pd.DataFrame) -> pd.DataFrame:
             "generated_tokens_per_s": total["tokens"] / total["generate_s"],
         }
     )
-    return table[np.isfinite(table["samples_per_s"]) & (table["samples_per_s"] > 0)]
+    table = table.where(np.isfinite(table))
+    return table[table["samples_per_s"] > 0]
 
 
 def clocks(sweep: Sweep) -> dict[Literal["timing", "records"], Clock]:

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.critical import fit_hyperbola, plateau, twenty_percent_batch
-from analysis.penalty import Spread
+from analysis.critical import crossing_batch, fit_hyperbola, plateau, twenty_percent_batch
+from analysis.penalty import LogSample, Spread, pooled_spread
 
 
 def test_the_published_steps_give_the_published_fit() -> None:
@@ -73,3 +73,55 @@ def test_where_generation_has_nine_tenths_of_its_plateau() -> None:
     where = 256 * 4 ** (math.log(0.9) / math.log(2))
     assert found.interval.estimate == pytest.approx(where)
     assert found.interval.low == pytest.approx(where) and found.interval.high == pytest.approx(where)
+
+
+def logs(*samples: float) -> LogSample:
+    return LogSample(np.log(samples))
+
+
+def test_a_crossing_with_limits_worked_by_hand() -> None:
+    """From log r_N = 0 at 64 to log 2 at 256, two seeds each, s = 0.1 with 10 df (t = 2.228).
+
+    At a share w of the way the middle is 0.6931 w, its half-width 2.228 * 0.1 * w (the reference's part cancels but for w):
+    4/3 lies at w = 0.2877 / 0.6931 = 0.4150, its limits at 0.2877 / (0.6931 +- 0.2228).
+    """
+    found = crossing_batch([64, 256], [logs(8000, 8000), logs(16000, 16000)], Spread(0.1, 10), 4 / 3)
+    expected = [64 * 4 ** (0.28768 / slope) for slope in (0.69315, 0.69315 + 0.22281, 0.69315 - 0.22281)]
+    assert [found.estimate, found.low, found.high] == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_crossing_that_is_bracketed_or_not_reached() -> None:
+    spread, reference = Spread(0.05, 8), logs(8000, 8000)
+    beyond = LogSample(np.empty(0), np.log([24000.0, 24000.0]))
+    bracketed = crossing_batch([64, 128, 256], [reference, logs(8400, 8400), beyond], spread, 4 / 3)
+    assert (bracketed.estimate, bracketed.low, bracketed.high, bracketed.bound) == (None, 128, 256, None)
+    short = LogSample(np.empty(0), np.log([8100.0, 8100.0]))
+    unknown = crossing_batch([64, 128, 256], [reference, logs(8400, 8400), short], spread, 4 / 3)
+    assert (unknown.low, unknown.high, unknown.bound) == (128, None, "lower")
+    never = crossing_batch([64, 128], [reference, logs(8100, 8100)], spread, 4 / 3)
+    assert (never.estimate, never.low, never.bound) == (None, 128, "lower")
+    alone = crossing_batch([64, 256], [logs(8000), logs(16000)], Spread(0.0, 0), 4 / 3)
+    assert alone.estimate == pytest.approx(114, abs=1) and alone.low is None and alone.high is None
+    assert crossing_batch([64, 256], [beyond, reference], spread, 4 / 3).bound is None
+
+
+def test_limits_of_a_crossing_cover() -> None:
+    """400 sweeps, r_N = (B / 64)^0.25 from 64 to 1,024, spread 0.1: 4/3 at 64 (4/3)^4 = 202.3; 0.917 at least."""
+    rng = np.random.default_rng(4)
+    batches = [64.0, 128, 256, 512, 1024]
+    held = 0
+    for _ in range(400):
+        samples = [LogSample(9.0 + 0.25 * math.log(b / 64) + 0.1 * rng.standard_normal(5)) for b in batches]
+        found = crossing_batch(batches, samples, pooled_spread(samples), 4 / 3)
+        held += (found.low is None or found.low <= 202.3) and (found.high is None or found.high >= 202.3)
+    assert held / 400 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400)
+
+
+def test_zhangs_batch_has_the_interval_of_the_fit() -> None:
+    """B* = B_c / 5 + 1.2 B_0: 500 / 5 + 76.8 = 176.8."""
+    batches = np.array([16.0, 64, 256, 1024])
+    fit = fit_hyperbola(batches, np.log(8000 * (1 + batches / 500)), np.full(4, 5.0), Spread(0.05, 16))
+    assert fit is not None
+    found = fit.twenty_percent_batch(64)
+    assert found.estimate == pytest.approx(176.8, rel=1e-3)
+    assert fit.interval.low is not None and found.low == pytest.approx(fit.interval.low / 5 + 76.8)

@@ -1,0 +1,206 @@
+"""Where the time goes as the batch grows: T ~ (1 + B/B_c) (1 + B_h/B), its minimum, and which knee comes first.
+
+N* = N0 (1 + B/B_c) by the fit of r_N, and 1/q = (1/q_max) (1 + B_h/B), where B_h is the batch that runs at half the
+largest end-to-end rate. T = N*/q is least at sqrt(B_c B_h).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from analysis.critical import HyperbolaFit, crossing_batch, fit_hyperbola
+from analysis.penalty import ALIGNED_HIGH, Interval, LogSample
+from analysis.scales import Scales
+
+Regime = Literal["generation first", "training first", "not told apart", "neither reached", "unknown"]
+
+
+def geometric_mean(a: Interval, b: Interval) -> Interval:
+    """sqrt(a b) of two independent positive estimates, limits by the method of variance estimates recovery.
+
+    On the log scale the distance to a limit of the sum is the root of the sum of squares of the distances to the limits
+    of the parts (Zou and Donner, Statistics in Medicine 2008), which lets them lie unevenly.
+
+    sqrt(200 * 50) = 100; both limits at a factor of 4: half of log 4 sqrt(2) away, a factor of 4^0.7071 = 2.665.
+
+    >>> found = geometric_mean(Interval(200.0, 50.0, 800.0), Interval(50.0, 12.5, 200.0))
+    >>> round(found.estimate, 6), round(found.low, 1), round(found.high, 1)
+    (100.0, 37.5, 266.5)
+    """
+    if not a.estimate or not b.estimate:
+        return Interval()
+    middle = math.log(a.estimate * b.estimate) / 2
+
+    def limit(first: float | None, second: float | None) -> float | None:
+        if not first or not second or not a.estimate or not b.estimate:
+            return None
+        return math.hypot(math.log(first / a.estimate), math.log(second / b.estimate)) / 2
+
+    low, high = limit(a.low, b.low), limit(a.high, b.high)
+    return Interval(
+        math.exp(middle),
+        None if low is None else math.exp(middle - low),
+        None if high is None else math.exp(middle + high),
+    )
+
+
+def inverse(interval: Interval) -> Interval:
+    """1 / x of a positive x.
+
+    >>> inverse(Interval(4.0, 2.0, 8.0))
+    Interval(estimate=0.25, low=0.125, high=0.5, bound=None)
+    """
+    estimate, low, high = (None if x is None else 1 / x for x in (interval.estimate, interval.high, interval.low))
+    bounds: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper": "lower"}
+    return Interval(estimate, low, high, bounds.get(interval.bound))
+
+
+def relative_time(train_batch: float, reference_batch: float, critical_batch: float, half_speed_batch: float) -> float:
+    """r_T by the closed form.
+
+    B_c = 400, B_h = 100: at B = 200 1.5 * 1.5, at 100 1.25 * 2.
+
+    >>> relative_time(200, 100, 400, 100)
+    0.9
+    """
+
+    def time(batch: float) -> float:
+        return (1 + batch / critical_batch) * (1 + half_speed_batch / batch)
+
+    return time(train_batch) / time(reference_batch)
+
+
+def which_knee_first(generation: Interval, generation_reached: bool | None, training: Interval) -> Regime:
+    """Which is passed first as the batch grows, by the intervals of the two knees.
+
+    generation: responses in flight at which generation has most of its rate; training: batch at which r_N is at its
+    margin, without an estimate and with bound "lower" where it is not reached.
+
+    >>> knee, later = Interval(100.0, 80.0, 120.0), Interval(300.0, 200.0, 500.0)
+    >>> none = Interval(None, 512.0, None, "lower")
+    >>> which_knee_first(knee, True, later), which_knee_first(later, True, knee), which_knee_first(knee, True, none)
+    ('generation first', 'training first', 'generation first')
+    >>> which_knee_first(Interval(), False, later), which_knee_first(Interval(), False, none)
+    ('training first', 'neither reached')
+    >>> which_knee_first(Interval(150.0, 90.0, 250.0), True, later), which_knee_first(Interval(), None, later)
+    ('not told apart', 'unknown')
+    """
+    training_reached = training.bound != "lower" and (training.estimate is not None or training.high is not None)
+    if generation_reached is None or (not training_reached and training.bound != "lower"):
+        return "unknown"
+    if not generation_reached:
+        return "training first" if training_reached else "neither reached"
+    if not training_reached:
+        return "generation first"
+    if generation.high is not None and training.low is not None and generation.high < training.low:
+        return "generation first"
+    if generation.low is not None and training.high is not None and training.high < generation.low:
+        return "training first"
+    return "not told apart"
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The batch of least time by the closed form; r_T there; `flag` says why there is none."""
+
+    interval: Interval
+    r_T: float | None
+    flag: str | None = None
+
+
+class TimeModel:
+    """The closed form of a sweep, along the reference's learning-rate rule."""
+
+    def __init__(self, scales: Scales) -> None:
+        self.scales = scales
+        self.reference_batch = scales.train_batch[scales.study.reference]
+
+    @cached_property
+    def training_knee(self) -> Interval:
+        """The batch above the reference's at which r_N reaches 4/3."""
+        study = self.scales.study
+        samples = {self.reference_batch: study.samples["interpolated"][study.reference]}
+        for arm in self.scales.family:
+            batch, own = self.scales.train_batch[arm], study.samples["interpolated"][arm]
+            if batch > self.reference_batch and own.size:
+                known = samples.get(batch, LogSample(np.empty(0)))
+                together = np.concatenate([known.values, own.values]), np.concatenate([known.bounds, own.bounds])
+                samples[batch] = LogSample(*together)
+        if not study.learning or len(samples) < 2:
+            return Interval()
+        return crossing_batch(list(samples), list(samples.values()), study.spread, ALIGNED_HIGH)
+
+    @cached_property
+    def speed_fit(self) -> HyperbolaFit | None:
+        """1/q = (1/q_max) (1 + B_h/B) over the arms: the hyperbola of N*, with 1/B in place of B; its B_c is 1/B_h."""
+        clock = next(iter(self.scales.study.clocks.values()), None)
+        if clock is None:
+            return None
+        arms = [arm for arm in self.scales.family if len(clock.of(arm))]
+        if len(arms) < 3:
+            return None
+        batches = np.array([self.scales.train_batch[arm] for arm in arms], dtype=float)
+        logs = [np.log(clock.of(arm)["samples_per_s"].to_numpy()) for arm in arms]
+        sizes, means = np.array([len(log) for log in logs], dtype=float), np.array([log.mean() for log in logs])
+        return fit_hyperbola(1 / batches, -means, sizes, clock.spread(arms))
+
+    @property
+    def half_speed_batch(self) -> Interval:
+        """B_h, the batch at half of the largest end-to-end rate."""
+        return inverse(self.speed_fit.interval) if self.speed_fit else Interval()
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """sqrt(B_c B_h) and r_T there."""
+        fit, half = self.scales.fit(1.0), self.half_speed_batch
+        critical = fit.interval if fit else Interval()
+        if critical.estimate is None:
+            rises = fit is None or critical.bound != "lower"
+            flag = "B_c is not known" if rises else "N* does not rise: no optimum below the largest batch"
+            return Optimum(Interval(), None, flag)
+        if half.estimate is None:
+            flat = half.bound == "upper"
+            flag = "throughput does not rise with the batch" if flat else "B_h is not known"
+            return Optimum(Interval(), None, flag)
+        best = geometric_mean(critical, half)
+        assert best.estimate is not None
+        r_T = relative_time(best.estimate, self.reference_batch, critical.estimate, half.estimate)
+        return Optimum(best, r_T)
+
+    def r_T(self, train_batch: float) -> float | None:
+        """r_T at a batch by the closed form."""
+        fit, half = self.scales.fit(1.0), self.half_speed_batch.estimate
+        critical = fit.interval.estimate if fit else None
+        return relative_time(train_batch, self.reference_batch, critical, half) if critical and half else None
+
+    @cached_property
+    def measured(self) -> dict[str, float]:
+        """r_T of the arms of the family that have one."""
+        found = {arm: self.scales.study.r_T(arm).estimate for arm in self.scales.family}
+        return {arm: value for arm, value in found.items() if value is not None}
+
+    @property
+    def best_arm(self) -> str | None:
+        """The arm of the family with the smallest measured r_T."""
+        return min(self.measured, key=self.measured.__getitem__, default=None)
+
+    def rms_log_error(self) -> float | None:
+        """Root mean square of log(r_T by the closed form / measured) over the family without the reference."""
+        errors = []
+        for arm, value in self.measured.items():
+            predicted = self.r_T(self.scales.train_batch[arm])
+            if predicted and arm != self.scales.study.reference:
+                errors.append(math.log(predicted / value))
+        return math.sqrt(float(np.mean(np.square(errors)))) if errors else None
+
+    @cached_property
+    def regime(self) -> Regime:
+        """Which knee comes first."""
+        plateau = self.scales.generation_plateau("generated_per_s")[0]
+        interval, reached = (plateau.interval, plateau.reached) if plateau else (Interval(), None)
+        return which_knee_first(interval, reached, self.training_knee)
