@@ -159,7 +159,7 @@ def _evaluations(rows: Sequence[Row], kept: set[int], before: Mapping[int, int],
 
 def _curves(evals: Sequence[Evaluation], rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
     """Scores a curve can be made of: means of core validation first, then training, auxiliary validation last."""
-    names = sorted({name for one in evals for name in one.scores})
+    names = sorted({name for one in evals for name in one.scores if not name.startswith("val-aux/num_turns/")})
     core = [name for name in names if name.startswith(("val-core/", "val/"))]
     means = [name for name in core if "/mean@" in name or name.startswith("val/test_score/")]
     training = [name for name in TRAINING_SCORES if any(name in metrics for metrics in rows)]

@@ -75,7 +75,9 @@ def read_console_log(path: Path) -> History:
         metrics.pop(last_names[index], None)
         for name in [name for name in metrics if name.startswith("timing")]:
             del metrics[name]
-    notes = [f"{len(broken)} cut rows count without their last number and their seconds."] if broken else []
+    each = "row counts without its" if len(broken) == 1 else "rows count without their"
+    whose = "its" if len(broken) == 1 else "their"
+    notes = [f"{len(broken)} cut {each} last number and {whose} seconds."] if broken else []
     return History(path.stem, path, [row for row in rows if row[1]], _config(path), tuple(notes))
 
 
