@@ -113,10 +113,13 @@ def _items(text: str) -> tuple[dict[str, float], bool]:
     """(name -> finite number, whether every item could be read); what follows an item that cannot be is not read."""
     metrics: dict[str, float] = {}
     for item in text.split(" - "):
-        name, _, value = item.rpartition(":")
+        name, _, value = item.partition(":")
+        number = _VALUE.match(value)
+        if number is None:  # the name itself has a colon
+            name, _, value = item.rpartition(":")
+            number = _VALUE.match(value)
         if value.strip() in ("True", "False", "None"):
             continue
-        number = _VALUE.match(value)
         if not name or (" " in name and not name.startswith("val")) or number is None:
             return metrics, False
         if math.isfinite(float(number[1])):
