@@ -49,8 +49,10 @@ def curves_of(sweep: Sweep) -> dict[str, Curve]:
         known = sorted(set(sweep.evals.columns[sweep.evals.columns.str.startswith("eval/")]))
         held = f"its evaluation records hold {', '.join(known)}" if known else "it has no evaluation records yet"
         raise InputError(f"{sweep.path} has no metric {sweep.metric!r} to reach the target with: {held}")
-    found = {}
-    for trial_id, rows in records_of(sweep.evals.dropna(subset=[sweep.metric])):
+    scored, found = sweep.evals.dropna(subset=[sweep.metric]), {}
+    if scored.empty:
+        raise InputError(f"{sweep.path} holds no number for the metric {sweep.metric!r} in any evaluation record")
+    for trial_id, rows in records_of(scored):
         found[trial_id] = Curve(rows["samples_trained"].to_numpy(), rows[sweep.metric].to_numpy())
     return {trial_id: found[trial_id] for trial_id in sweep.finished.index if trial_id in found}
 

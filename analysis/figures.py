@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, MaxNLocator, NullLocator
 
 from analysis.labels import short_number
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
@@ -22,7 +22,7 @@ from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
 Tables = Mapping[str, pd.DataFrame]
 Report = Mapping[str, Any]
 
-WIDTH_IN = 3.5
+WIDTH_IN = 3.3
 # Two colours that the common forms of colour blindness tell apart (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b6b6b"
 STYLE: Any = {
@@ -61,7 +61,7 @@ def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
 
 
 def curves(axes: Axes, report: Report, tables: Tables) -> None:
-    """J(N) by arm with the range over seeds; the colour is the batch, dashes are the controls."""
+    """J(N) by arm with the range over seeds (where the arms are few); the colour is the batch, dashes are controls."""
     along = _along(tables["arms"])
     arms, rows = tables["arms"].sort_values([along, "is_control"]), tables["curves"]
     colour = _colours(arms[along])
@@ -72,16 +72,17 @@ def curves(axes: Axes, report: Report, tables: Tables) -> None:
         if arm.arm == report["reference_arm"]:
             style["linewidth"] = 2.2
         axes.plot(own["samples_trained"], own["mean"], **style)
-        axes.fill_between(own["samples_trained"], own["low"], own["high"], color=style["color"], alpha=0.15, lw=0)
+        if len(arms) <= MOST_ENTRIES:
+            axes.fill_between(own["samples_trained"], own["low"], own["high"], color=style["color"], alpha=0.15, lw=0)
         handles.append(Line2D([], [], label=_label(arms, arm, report["reference_arm"]), **style))
     target = report["target"]["value"]
     axes.axhline(target, color=GREY, linewidth=0.8, linestyle=":")
     place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 1), "textcoords": "offset points"}
     axes.annotate(f"target {target:g}", (0.02, target), va="bottom", fontsize=6.5, color=GREY, **place)
-    axes.set(xlabel="samples trained N", ylabel=f"J(N), {report['target']['metric']}")
+    axes.set(xlabel="samples trained N", ylabel=f"J(N), {_literal(report['target']['metric'])}")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n / 1000:g}k" if n else "0"))
     axes.margins(x=0)
-    _legend_beside(axes, handles, arms, colour)
+    _legend_beside(axes, handles, arms, colour, marked=False)
 
 
 def penalty(axes: Axes, report: Report, tables: Tables) -> None:
@@ -93,9 +94,8 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     if along == "train_batch":
         axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
         axes.plot(fit["train_batch"], fit["predicted"], color=GREY, linewidth=0.7, linestyle="--", zorder=1)
-    # The two are shifted a little apart so that neither hides the other's interval.
-    _points(axes, arms, "r_N", BLUE, shift=0.96)
-    _points(axes, arms, "r_T", ORANGE, shift=1.04)
+    _points(axes, arms, "r_N", BLUE, place=0)
+    _points(axes, arms, "r_T", ORANGE, place=1)
     handles = [
         Line2D([], [], color=BLUE, marker="o", linestyle="", label="$r_N$ samples"),
         Line2D([], [], color=ORANGE, marker="o", linestyle="", label="$r_T$ time"),
@@ -106,9 +106,15 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
         label = "$r_N$ from the reference's noise"
         handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.7, label=label))
     for rule, (marker, _) in _rule_styles(arms).items():
-        handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="", mfc="white", label=f"{rule} rule"))
-    axes.legend(handles=handles, loc="best")
+        handles.append(
+            Line2D([], [], color=GREY, marker=marker, linestyle="", mfc="white", label=f"{_literal(rule)} rule")
+        )
+    # A long legend would cover points.
+    beyond: Any = {"loc": "lower center", "bbox_to_anchor": (0.45, 1), "ncols": 2}
+    axes.legend(handles=handles, **(beyond if len(handles) > 6 else {"loc": "best"}))
     _setting_axis(axes, arms)
+    ends = np.array(axes.get_xlim())
+    axes.set_xlim(ends[0], ends[1] * np.exp(2 * len(_rule_styles(arms)) * _slot(arms)))
     _ratio_axis(axes.yaxis)
     _clamp(axes.yaxis, pd.concat([arms[name].fillna(arms[f"{name}_low"]) for name in ("r_N", "r_T")]).dropna())
     axes.set(ylabel="ratio to the reference")
@@ -188,7 +194,7 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
             axes.errorbar(arm.r_q, height, yerr=limits, marker=marker, **style)
         label = _label(arms, arm, report["reference_arm"])
         handles.append(Line2D([], [], label=label, marker=marker, linestyle="", color=own, mfc=face))
-    _legend_beside(axes, handles, arms, colour)
+    _legend_beside(axes, handles, arms, colour, marked=True)
     axes.margins(0.15)
     _clamp(axes.xaxis, drawn["r_q"])
     _clamp(axes.yaxis, drawn["r_N"].fillna(drawn["r_N_low"]))
@@ -201,19 +207,31 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
     axes.annotate("costs", (0.03, 0.93), xycoords="axes fraction", fontsize=7, color=GREY)
 
 
-def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, shift: float) -> None:
-    """Estimates with intervals; open markers are controls, arrows are lower bounds."""
-    along, styles = _along(arms), _rule_styles(arms)
+def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, place: int) -> None:
+    """Estimates with intervals; open markers are controls, arrows are lower bounds.
+
+    The two ratios (place 0 and 1) stand side by side at their batch, those of other learning-rate rules to the right of
+    it but short of the next batch, so that none hides another's interval.
+    """
+    along, styles, step = _along(arms), _rule_styles(arms), _slot(arms)
+    rules = ["", *styles]
     for arm in _rows(arms):
         value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
-        place = 1 + list(styles).index(arm.lr_rule) if arm.is_control else 0
-        x = getattr(arm, along) * shift * 1.15**place
+        slot = 2 * rules.index(arm.lr_rule if arm.is_control else "") + place
+        x = getattr(arm, along) * np.exp(step * (slot - 0.5))
         style: dict[str, Any] = {"color": colour, "elinewidth": 0.8, "capsize": 1.5}
         if not np.isnan(value):
             style |= {"marker": styles[arm.lr_rule][0], "mfc": "white"} if arm.is_control else {"marker": "o"}
             axes.errorbar(x, value, yerr=_lengths(value, low, high), **style)
         elif not np.isnan(low):
             axes.errorbar(x, low, yerr=low * (ARROW - 1), lolims=True, marker="_", **style)
+
+
+def _slot(arms: pd.DataFrame) -> float:
+    """The distance on the log scale at which two ratios per rule fit between neighbouring batches."""
+    values = np.unique(arms[_along(arms)])
+    gap = float(np.log(values[1:] / values[:-1]).min()) if len(values) > 1 else 1.0
+    return min(0.08, 0.75 * gap / (2 + 2 * len(_rule_styles(arms))))
 
 
 def _rule_styles(arms: pd.DataFrame) -> dict[str, tuple[str, Any]]:
@@ -231,8 +249,13 @@ def _lengths(value: float, low: float, high: float) -> list[list[float]] | None:
 def _along(arms: pd.DataFrame) -> str:
     """What the arms are compared along: the batch, or where all have one batch the first other axis that varies."""
     others = [str(name) for name in arms if str(name).endswith("mini_batch_size")]
-    names = ("train_batch", "lr", "group_size", *others)
+    names = [name for name in ("train_batch", "lr", "group_size", *others) if _is_scale(arms[name])]
     return next((name for name in names if arms[name].nunique() > 1), "train_batch")
+
+
+def _is_scale(values: pd.Series) -> bool:
+    """Whether a log axis can hold every value."""
+    return pd.api.types.is_numeric_dtype(values) and bool((values > 0).all())
 
 
 def _beside(rows: pd.DataFrame, arms: pd.DataFrame, along: str) -> pd.DataFrame:
@@ -249,7 +272,7 @@ def _label(arms: pd.DataFrame, arm: Any, reference: str) -> str:
         by_group = twins["group_size"].nunique() > 1
         label += f" = {arm.num_prompts}x{arm.group_size}" if by_group else f" lr {short_number(arm.lr)}"
     if arm.is_control:
-        label += f" {arm.lr_rule}"
+        label += f" {_literal(arm.lr_rule)}"
     return label + (" (ref.)" if arm.arm == reference else "")
 
 
@@ -273,21 +296,31 @@ def _colours(values: pd.Series) -> Callable[[float], Any]:
     return lambda value: scale(0.12 + 0.88 * float(norm(value)))
 
 
-def _legend_beside(axes: Axes, handles: list[Line2D], arms: pd.DataFrame, colour: Callable[[float], Any]) -> None:
-    """One entry per arm; where they are too many, one per colour and one per learning-rate rule."""
+def _legend_beside(
+    axes: Axes, handles: list[Line2D], arms: pd.DataFrame, colour: Callable[[float], Any], marked: bool
+) -> None:
+    """One entry per arm; where they are too many, one per colour and one per rule, by its marker or its dashes."""
     along = _along(arms)
     if len(handles) > MOST_ENTRIES:
         values = sorted(arms[along].unique())
-        handles = [Line2D([], [], color=colour(value), label=short_number(value)) for value in values]
+        of_values: Any = {"marker": "o", "ls": ""} if marked else {}
+        handles = [Line2D([], [], color=colour(value), label=short_number(value), **of_values) for value in values]
         for rule, (marker, line) in _rule_styles(arms).items():
-            handles.append(Line2D([], [], color=GREY, ls=line, marker=marker, mfc="white", label=rule))
+            of_rule: Any = {"marker": marker, "ls": ""} if marked else {"ls": line}
+            handles.append(Line2D([], [], color=GREY, mfc="white", label=_literal(rule), **of_rule))
     title = "batch B" if along == "train_batch" else _axis_name(along)
-    axes.legend(handles=handles, title=title, title_fontsize=6.5, loc="center left", bbox_to_anchor=(1, 0.5))
+    place: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "borderaxespad": 0.2}
+    axes.legend(handles=handles, title=title, title_fontsize=6.5, handlelength=2.2, handletextpad=0.5, **place)
 
 
 def _axis_name(along: str) -> str:
     named = {"train_batch": "train batch B (responses)", "lr": "learning rate", "group_size": "group size G"}
-    return named.get(along, along.rpartition(".")[2].replace("_", " "))
+    return named.get(along, _literal(along.rpartition(".")[2].replace("_", " ")))
+
+
+def _literal(text: str) -> str:
+    """A name as it is: a dollar sign does not begin a formula."""
+    return text.replace("$", r"\$")
 
 
 def _setting_axis(axes: Axes, arms: pd.DataFrame) -> None:
@@ -304,9 +337,31 @@ def _setting_axis(axes: Axes, arms: pd.DataFrame) -> None:
 def _ratio_axis(axis: Any) -> None:
     """A log axis of ratios with readable ticks."""
     axis.axes.set_yscale("log") if axis.axis_name == "y" else axis.axes.set_xscale("log")
-    axis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50]))
+    axis.set_major_locator(RoundLocator())
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+
+
+class RoundLocator(Locator):
+    """Ticks of a log axis at round numbers, as sparse as four of them allow."""
+
+    DECADES = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.5))
+
+    def __call__(self) -> Any:
+        """The ticks in view."""
+        return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """The ticks between two positive numbers; even steps where they are close to one another."""
+        if not 0 < vmin < vmax < np.inf:
+            return np.empty(0)
+        powers = 10.0 ** np.arange(np.floor(np.log10(vmin)), np.ceil(np.log10(vmax)) + 1)
+        tried = [np.outer(powers, digits).ravel() for digits in self.DECADES]
+        for ticks in (*tried, np.asarray(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(vmin, vmax))):
+            found = np.sort(ticks[(ticks >= vmin) & (ticks <= vmax)])
+            if len(found) >= 4:
+                break
+        return found[:: -(-len(found) // 7)]
 
 
 def _clamp(axis: Any, values: pd.Series) -> None:
@@ -317,9 +372,9 @@ def _clamp(axis: Any, values: pd.Series) -> None:
 
 
 def _number_axis(axis: Any) -> None:
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(RoundLocator())
+    axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 FIGURES: dict[str, Callable[[Axes, Report, Tables], None]] = {

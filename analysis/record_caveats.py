@@ -38,9 +38,9 @@ def _units(sweep: Sweep) -> list[str]:
     for arm, axes in sweep.arms.iterrows():
         samples, batch = counted.get(arm, np.nan), int(axes["train_batch"])
         if abs(samples - batch) > 0.1 * batch:
-            why = "; are prompts counted as samples?" if samples == axes["num_prompts"] else ""
-            found.append(f"An update of {arm} trains on {samples:,.0f} samples where the plan says B = {batch:,}{why}")
-    return [f"{'. '.join(found[:3])}: N, r_N and q are only as right as these counts."] if found else []
+            why = " (prompts counted as samples?)" if samples == axes["num_prompts"] else ""
+            found.append(f"an update of {arm} trains on {samples:,.0f} samples where the plan says B = {batch:,}{why}")
+    return [f"N, r_N and q are only as right as the counts: {'; '.join(found[:3])}."] if found else []
 
 
 def _scale(sweep: Sweep) -> list[str]:

@@ -1,7 +1,10 @@
 """Figures show the numbers of the tables, on the axes that the reader needs."""
 
+import struct
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -80,3 +83,48 @@ def test_the_prediction_is_a_light_line_through_the_reference(tmp_path: Path) ->
     assert "$r_N$ from the reference's noise" in [text.get_text() for text in legend.get_texts()]
     line = next(line for line in axes.get_lines() if line.get_linestyle() == "--")
     assert line.get_ydata()[0] == pytest.approx(1)
+
+
+def test_points_stand_nearer_to_their_own_batch_than_to_the_next(tmp_path: Path) -> None:
+    """Five rules at B = 64 and 128: the rightmost point of 64 is left of 128."""
+    rules = ["sqrt", "fixed", "linear", "surge", "adam_sde"]
+    arms = [ArmTruth(n, 1.0, lr_rule=rule) for n in (8, 16) for rule in rules]
+    axes = drawn("penalty", analyse(load_sweep(write_sweep(tmp_path / "s", SweepTruth(arms, num_seeds=2)))))
+    marks = [line for line in axes.get_lines() if line.get_marker() in "os^DvPX" and len(line.get_xdata()) == 1]
+    places = sorted({float(line.get_xdata()[0]) for line in marks})
+    assert len(places) == 20
+    assert places[0] > 60 and places[9] < 64 * 2**0.85 and places[10] > 120
+    assert axes.get_xlim()[1] > places[-1]
+
+
+def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    """A dollar sign is no formula: $x_{ would not even parse."""
+    sweep = write_sweep(tmp_path / "s", SweepTruth([ArmTruth(8), ArmTruth(32, lr_rule="$x_{")], num_seeds=2))
+    for path in [sweep / "plan.json", *sweep.glob("trials/*/metrics.jsonl")]:
+        path.write_text(path.read_text().replace("eval/score", "eval/$y_{"))
+    assert len(figures.draw_all(*_parts(analyse(load_sweep(sweep))), tmp_path / "figures")) == len(figures.FIGURES)
+
+
+def _parts(results: Results) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    return results.report, results.tables
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.7, 6.0, [0.75, 1, 1.5, 2, 3, 5]),
+        (0.74, 1.25, [0.8, 0.9, 1.0, 1.1, 1.2]),
+        (3.0, 3000.0, [3, 10, 30, 100, 300, 1000, 3000]),
+        (-1.0, 1.0, []),
+    ],
+)
+def test_a_log_axis_has_at_least_four_round_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert figures.RoundLocator().tick_values(low, high).tolist() == pytest.approx(ticks)
+
+
+def test_a_figure_is_as_wide_as_a_column(results: Results, tmp_path: Path) -> None:
+    paths = figures.draw_all(*_parts(results), tmp_path)
+    assert all(path.with_suffix(".svg").is_file() for path in paths)
+    for path in paths:
+        width = struct.unpack(">I", path.read_bytes()[16:20])[0]
+        assert width == pytest.approx(3.3 * 220, abs=1)
