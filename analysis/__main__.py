@@ -12,6 +12,7 @@ from analysis.errors import InputError
 # Each module has `add_arguments(parser)` and `run(options) -> int`; only the one that is called is imported.
 COMMANDS = {
     "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
+    "import": ("analysis.importing.command", "turn logs of other systems into a sweep that report reads"),
 }
 
 
