@@ -102,12 +102,16 @@ def _metric(trials: Sequence[Stored], asked: str | None) -> tuple[str, str]:
 
 
 def _rules(arms: Mapping[str, Stored], reference: str) -> dict[str, tuple[str, str]]:
-    """arm -> learning-rate rule of (actor, critic), read off the rates; the reference's is the most frequent one."""
+    """arm -> learning-rate rule of (actor, critic), read off the rates.
+
+    An arm with the reference's own batch and rate follows any rule: the most frequent one, the square root first.
+    """
     found: dict[str, tuple[str, str]] = {}
     for network, name in enumerate(("lr", "critic_lr")):
         base = arms[reference]
         rules = {arm: _rule(trial, base, name) for arm, trial in arms.items() if trial.train_batch != base.train_batch}
-        usual = Counter(rules.values()).most_common(1)[0][0] if rules else "fixed"
+        counts = Counter(rules.values())
+        usual = max(counts, key=lambda rule: (counts[rule], rule == "sqrt", rule == "linear"), default="fixed")
         for arm, trial in arms.items():
             same = trial.settings[name] == base.settings[name]
             rule = rules.get(arm, usual if same else "other")

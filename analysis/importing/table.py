@@ -193,9 +193,9 @@ def _samples(
     """samples_trained after each row; InputError where it cannot be, for its unit is wrong."""
     train_batch, num_prompts, group_size = batch
     unit = {"step": train_batch, "prompts_trained": group_size, "samples_trained": 1}[place]
-    values = [(value + zero) * unit for value in rows[place]]
-    if any(value < 0 or value != int(value) for value in values):
+    if any(value < 0 or value != int(value) for value in rows[place]):
         raise InputError(f"{path}: {name} has a {place} that is no count")
+    values = [(value + zero) * unit for value in rows[place]]
     grows = min((b - a for a, b in itertools.pairwise(values)), default=train_batch)
     if grows < train_batch and place != "step":
         hint = ""
