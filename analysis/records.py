@@ -136,7 +136,7 @@ def table(records: list[dict[str, Any]], identity: Mapping[str, Any], kind: str)
     names = dict.fromkeys(name for found in metrics for name in found)
     columns |= {name: _column(metrics, name) for name in names if name not in RESERVED}
     found = pd.DataFrame({**{k: np.full(len(records), v) for k, v in identity.items()}, **columns})
-    return _with_sample_counts(found) if kind == "train" else found
+    return _with_sample_counts(found, _column(records, "samples_before", low=0.0)) if kind == "train" else found
 
 
 def _column(rows: list[dict[str, Any]], name: str, low: float = -math.inf) -> np.ndarray:
@@ -146,16 +146,18 @@ def _column(rows: list[dict[str, Any]], name: str, low: float = -math.inf) -> np
     return values
 
 
-def _with_sample_counts(updates: pd.DataFrame) -> pd.DataFrame:
+def _with_sample_counts(updates: pd.DataFrame, recorded_R: np.ndarray) -> pd.DataFrame:
     """Adds `samples_before` and `samples`, both NaN where the record before is missing (a gap in `step`).
 
-    Without steps every record is taken to follow the one before it.
+    recorded_R: samples_before as far as the records say it themselves. Without steps every record is taken to follow
+    the one before it.
     """
     trained_R, step_R = updates["samples_trained"].to_numpy(), updates["step"].to_numpy()
     before_R = np.concatenate([[0.0], trained_R[:-1]])[: len(trained_R)]
     if len(step_R) and np.isfinite(step_R).all():
         gap_R = np.diff(step_R, prepend=0.0 if step_R[0] <= 1 else -math.inf) > 1
         before_R[gap_R] = math.nan
+    before_R = np.where(recorded_R < trained_R, recorded_R, before_R)
     return updates.assign(samples_before=before_R, samples=trained_R - before_R)
 
 

@@ -95,6 +95,7 @@ def _advance(counters: Mapping[str, Any], update: Update, done: int) -> dict[str
 def _training(run: ImportedRun, update: Update, counters: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {"kind": "train", "samples_trained": update.samples_trained, **counters}
     record |= {"step": update.step, "num_prompts": run.num_prompts, "group_size": run.group_size}
+    record["samples_before"] = update.samples_before
     record |= {"lr": update.lr, "critic_lr": update.critic_lr}
     record |= {"tokens_generated": update.tokens, "tokens_trained": update.tokens}
     record |= {"seconds": _finite(update.seconds), "seconds_apart": _finite(update.apart_s)}

@@ -71,6 +71,16 @@ def test_after_a_gap_the_samples_of_an_update_are_unknown(sweep: Path) -> None:
     assert samples.tolist() == pytest.approx([256, 256, np.nan, 256], nan_ok=True)
 
 
+def test_a_record_may_say_itself_where_its_update_began(sweep: Path) -> None:
+    """Steps 2, 6, 10 of an import, each of 256 samples; what lies at or beyond the record's own N is no beginning."""
+    records = [record("train", 256 * step, step) | {"samples_before": 256 * (step - 1)} for step in (2, 6, 10)]
+    records.append(record("train", 256 * 14, 14) | {"samples_before": 256 * 14})
+    write_trial(sweep / "trials" / TRIAL, records)
+    loaded = load_sweep(sweep)
+    samples = loaded.updates.loc[loaded.updates["trial_id"] == TRIAL, "samples"]
+    assert samples.tolist() == pytest.approx([256, 256, 256, np.nan], nan_ok=True)
+
+
 def test_a_resumed_trial_counts_each_sample_once(sweep: Path) -> None:
     """Killed at 1000, resumed from 500: the later attempt's 750 and 1000 replace the earlier ones."""
     first = [record("eval", n, loss=1.0) for n in (250, 500, 750, 1000)]
