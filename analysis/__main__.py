@@ -13,6 +13,8 @@ from analysis.errors import InputError
 COMMANDS = {
     "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
     "import": ("analysis.importing.command", "turn logs of other systems into a sweep that report reads"),
+    "paper": ("analysis.paper", "recompute the published numbers from one another"),
+    "roofline": ("analysis.roofline", "lower bounds of training and decode steps, and what fits in memory"),
 }
 
 
