@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from analysis.__main__ import main
 from tests.analysis.synthetic import STUDY, ArmTruth, SweepTruth, trial_records, write_sweep, write_trial
@@ -182,6 +183,37 @@ def test_other_targets(sweep: Path, tmp_path: Path, target: str) -> None:
     assert found["target"]["value"] == float(target)
     if target != "0.5":
         assert found["recommendation"]["arm"] is None
+
+
+def test_a_report_of_another_target_is_kept_beside_the_new_one(tmp_path: Path) -> None:
+    """report/ is of the last target asked for; asking again for the same one replaces it."""
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    report_of(sweep)
+    (sweep / "report/curves.html").write_text("a notebook")
+    assert report_of(sweep, "--target", "0.5")["target"]["value"] == 0.5
+    kept = json.loads((sweep / "report_target_0.7/report.json").read_text())
+    assert kept["target"]["value"] == 0.7 and (sweep / "report_target_0.7/curves.html").is_file()
+    report_of(sweep, "--target", "0.5")
+    assert report_of(sweep)["target"]["value"] == 0.7
+    assert sorted(path.name for path in sweep.glob("report*")) == ["report", "report_target_0.5", "report_target_0.7"]
+
+
+@pytest.mark.parametrize("name", ["[/bold]<script>alert(1)</script>", "$x_{ :smile: {{ 7 * 7 }} 漢字"])
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    sweep = write_sweep(tmp_path / "s", replace(SMALL, num_seeds=2))
+    plan = json.loads((sweep / "plan.json").read_text())
+    for trial in plan["trials"]:
+        if trial["arm"] == "P32-G8-sqrt":
+            trial["arm"] = name
+    plan |= {"sweep": name, "question": name, "assumptions": [name]}
+    (sweep / "plan.json").write_text(json.dumps(plan))
+    (sweep / "trials/P32-G8-sqrt-s1/outcome.json").write_text(json.dumps({"status": "failed", "reason": name}))
+    found = report_of(sweep)
+    assert found["sweep"] == name and found["excluded"][0]["reason"] == name
+    printed = capsys.readouterr().out
+    assert name in printed and f"Assumed: {name}" in printed
+    page = (sweep / "report/report.html").read_text(encoding="utf-8")
+    assert f"<h1>{escape(name)}</h1>" in page and "<script" not in page
 
 
 def test_wrong_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
