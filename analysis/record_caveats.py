@@ -92,6 +92,9 @@ def _ends(sweep: Sweep) -> list[str]:
 
 
 def _unscored(sweep: Sweep) -> list[str]:
+    """Evaluations without a score. An imported run has its training scores at other N than its validation."""
+    if sweep.assumptions:
+        return []
     finished = sweep.evals[sweep.evals["trial_id"].isin(sweep.finished.index)]
     if sweep.metric not in finished:
         return []
