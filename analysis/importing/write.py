@@ -75,19 +75,22 @@ def records_of(run: ImportedRun) -> Iterator[dict[str, Any]]:
         while points and points[0][0] < update.samples_trained:
             yield _evaluation(*points.pop(0), counters)
         counters = _advance(counters, update, done)
-        done = update.step
+        done = update.samples_trained
         yield _training(run, update, counters)
     for samples, found in points:
         yield _evaluation(samples, found, counters)
 
 
 def _advance(counters: Mapping[str, Any], update: Update, done: int) -> dict[str, Any]:
+    """The counters after an update, `done` being the samples trained before it as far as the rows tell.
+
+    Rows that are missing in between made their optimizer steps; their seconds are not known.
+    """
     generated = update.samples_trained if update.samples_generated is None else update.samples_generated
-    found = {
-        "samples_generated": generated,
-        "optimizer_steps": counters["optimizer_steps"] + (update.step - done) * update.optimizer_steps,
-    }
-    if "wall_s" in counters and update.seconds and update.step == done + 1:
+    rows = (update.samples_trained - done) / (update.samples_trained - update.samples_before)
+    steps = counters["optimizer_steps"] + round(rows * update.optimizer_steps)
+    found = {"samples_generated": generated, "optimizer_steps": steps}
+    if "wall_s" in counters and update.seconds and update.samples_before == done:
         found["wall_s"] = counters["wall_s"] + sum(update.seconds.values()) + sum(update.apart_s.values())
     return found
 
