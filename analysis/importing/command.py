@@ -32,6 +32,11 @@ logs that do not say their batch (such as verl's JSONL), one call a batch:
   python -m analysis import logs/p64/*.jsonl --num-prompts 64 --group-size 8 --out results/mine
 or a list of runs, a CSV with the columns path and any of arm, seed, num_prompts, group_size, lr, format:
   python -m analysis import --runs runs.csv --out results/mine
+
+a table (CSV, TSV, JSONL); its fields are step, prompts_trained or samples_trained, each after the row's update, score
+(after it), train_score (before it), seconds or generate_s, reward_s, train_s, sync_s, evaluate_s, checkpoint_s, lr,
+grad_norm, critic_grad_norm, response_length, and run, arm, seed, num_prompts, group_size:
+  python -m analysis import log.csv --columns step=it,score=acc --num-prompts 64 --group-size 8 --out results/mine
 """
 
 
