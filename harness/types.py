@@ -32,13 +32,14 @@ class Rollout:
 
     token_ids_T (int64) includes the end token when the response has one. behaviour_logprobs_T
     (float32) are those of the tempered distribution the tokens were drawn from. `truncated` says
-    that the length limit ended it; `weights_version` counts the optimizer's rollout batches.
+    that the length limit ended it; versions_T (int64) are the weights that sampled each token, counted in
+    rollout batches trained on.
     """
 
     token_ids_T: np.ndarray
     behaviour_logprobs_T: np.ndarray
     truncated: bool
-    weights_version: int
+    versions_T: np.ndarray
 
 
 @dataclass(frozen=True)

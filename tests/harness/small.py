@@ -53,7 +53,9 @@ def ragged_groups(group_size: int = 4) -> list[RolloutGroup]:
 
 def _rollout(random: np.random.Generator, length: int) -> Rollout:
     tokens = random.integers(2, 12, length)
-    return Rollout(tokens, -random.uniform(1.5, 3.0, length).astype(np.float32), False, 0)
+    return Rollout(
+        tokens, -random.uniform(1.5, 3.0, length).astype(np.float32), False, np.zeros(length, dtype=np.int64)
+    )
 
 
 def planned_trial(**changes: Any) -> PlannedTrial:
