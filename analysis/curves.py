@@ -28,21 +28,6 @@ class Curve:
         return np.interp(grid_M, self.samples_K, self.scores_K)
 
 
-@dataclass(frozen=True)
-class Distance:
-    """The largest |J(arm) - J(reference)| over the common grid, with simultaneous 95% limits.
-
-    `difference` is the signed one at `at_samples`. low and high bound the largest distance of the true means: with
-    half-widths h_m that hold at all grid points together, max(|d_m| - h_m, 0) and max(|d_m| + h_m). None: one seed.
-    """
-
-    largest: float
-    difference: float
-    at_samples: float
-    low: float | None
-    high: float | None
-
-
 def curves_of(sweep: Sweep) -> dict[str, Curve]:
     """The curve of the target metric of every finished trial that has one, by trial_id, in plan order."""
     if sweep.metric not in sweep.evals:
@@ -139,30 +124,6 @@ def mean_and_sd(curves: Sequence[Curve], grid_M: np.ndarray) -> tuple[np.ndarray
     scores_SM = np.stack([curve.at(grid_M) for curve in curves])
     sd_M = scores_SM.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid_M))
     return scores_SM.mean(axis=0), sd_M
-
-
-def largest_distance(arm: Sequence[Curve], reference: Sequence[Curve], level: float = 0.95) -> Distance | None:
-    """The largest distance between two mean curves; None where they share no grid point.
-
-    At each grid point Student's t with the spread pooled over the two arms, Bonferroni over the points: conservative,
-    for neighbouring points move together, but sound for any such dependence.
-    """
-    grid_M = common_grid([arm, reference])
-    if not len(grid_M):
-        return None
-    (mean_M, sd_M), (reference_M, reference_sd_M) = mean_and_sd(arm, grid_M), mean_and_sd(reference, grid_M)
-    difference_M = mean_M - reference_M
-    place = int(np.argmax(np.abs(difference_M)))
-    n, m = len(arm), len(reference)
-    low = high = None
-    if n + m > 2:
-        variance_M = ((n - 1) * sd_M**2 + (m - 1) * reference_sd_M**2) / (n + m - 2)
-        quantile = student.ppf(1 - (1 - level) / (2 * len(grid_M)), n + m - 2)
-        half_M = quantile * np.sqrt(variance_M * (1 / n + 1 / m))
-        low = float(np.max(np.maximum(np.abs(difference_M) - half_M, 0.0)))
-        high = float(np.max(np.abs(difference_M) + half_M))
-    signed = float(difference_M[place])
-    return Distance(abs(signed), signed, float(grid_M[place]), low, high)
 
 
 def shows_learning(groups: Sequence[Sequence[Curve]], level: float = 0.99) -> bool:

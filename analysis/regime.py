@@ -141,11 +141,11 @@ class TimeModel:
         clock = next(iter(self.scales.study.clocks.values()), None)
         if clock is None:
             return None
-        arms = [arm for arm in self.scales.family if len(clock.of(arm))]
+        arms = [arm for arm in self.scales.family if arm in clock.logs]
         if len(arms) < 3:
             return None
         batches = np.array([self.scales.train_batch[arm] for arm in arms], dtype=float)
-        logs = [np.log(clock.of(arm)["samples_per_s"].to_numpy()) for arm in arms]
+        logs = [clock.logs[arm].to_numpy() for arm in arms]
         sizes, means = np.array([len(log) for log in logs], dtype=float), np.array([log.mean() for log in logs])
         return fit_hyperbola(1 / batches, -means, sizes, clock.spread(arms))
 

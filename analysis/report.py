@@ -142,13 +142,13 @@ def _throughput(study: Study, arm: str) -> dict[str, Any]:
 
 
 def _distance(study: Study, arm: str) -> dict[str, Any] | None:
-    found = study.distance(arm)
+    found = study.bands.get(arm)
     if found is None:
         return None
     return {
         "largest": found.largest,
-        "difference": found.difference,
-        "at_samples": found.at_samples,
+        "difference": found.difference_M[found.place],
+        "at_samples": found.samples_M[found.place],
         "band95": [found.low, found.high],
     }
 

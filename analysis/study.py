@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from analysis import decision
-from analysis.curves import (
-    Curve,
-    Distance,
-    by_arm,
-    copies_of,
-    curves_of,
-    grid_spacing,
-    largest_distance,
-    shows_learning,
-    thin,
-)
+from analysis.band import Band, band
+from analysis.curves import Curve, by_arm, copies_of, curves_of, grid_spacing, shows_learning, thin
 from analysis.load import Sweep, records_of
 from analysis.penalty import Interval, LogSample, Spread, log_mean, log_ratio, pooled_spread
 from analysis.target import Crossing, round_up, samples_to_target
 from analysis.throughput import Clock, choose, clocks
 
+BAND_SEED = 0
 ACTOR_NORM = "grad/actor_norm"
 # The batch, and what a learning-rate rule makes of it.
 BATCH_AXES = ["num_prompts", "group_size", "train_batch", "in_flight", "lr", "critic_lr"]
@@ -44,6 +37,38 @@ class Trial:
     bound: float
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a sweep measured, whatever the target; trials without a curve and copies are no part of it.
+
+    curves and boundaries (samples_trained after each update) by trial_id, groups: the curves of each arm in seed order.
+    dead_arms: those whose recorded actor gradients are all exactly 0 (every group dead).
+    """
+
+    curves: dict[str, Curve]
+    copies: dict[str, str]
+    groups: dict[str, list[Curve]]
+    clocks: Mapping[Literal["timing", "records"], Clock]
+    boundaries: dict[str, np.ndarray]
+    dead_arms: frozenset[str]
+
+
+def measured(sweep: Sweep) -> Measured:
+    """The curves and clocks of a sweep."""
+    found = curves_of(sweep)
+    copies = copies_of(sweep, found)
+    curves = {trial_id: curve for trial_id, curve in found.items() if trial_id not in copies}
+    boundaries = {trial_id: rows["samples_trained"].to_numpy() for trial_id, rows in records_of(sweep.updates)}
+    return Measured(curves, copies, by_arm(sweep, curves), clocks(sweep), boundaries, _dead_arms(sweep))
+
+
+def _dead_arms(sweep: Sweep) -> frozenset[str]:
+    if ACTOR_NORM not in sweep.updates:
+        return frozenset()
+    largest = sweep.updates.groupby("arm")[ACTOR_NORM].max()
+    return frozenset(largest.index[largest == 0])
+
+
 class Study:
     """The results of one sweep at one target. Properties are computed when asked for, once.
 
@@ -51,18 +76,19 @@ class Study:
     the same curve, with that trial. Raises InputError when the target metric is not recorded.
     """
 
-    def __init__(self, sweep: Sweep) -> None:
+    def __init__(self, sweep: Sweep, data: Measured | None = None) -> None:
         self.sweep = sweep
         self.reference = sweep.reference_arm
         self.arms = list(sweep.arms.index)
-        found = curves_of(sweep)
-        self.copies = copies_of(sweep, found)
-        self.curves = {trial_id: curve for trial_id, curve in found.items() if trial_id not in self.copies}
-        self.groups = by_arm(sweep, self.curves)
-        self.clocks = clocks(sweep)
-        self._boundaries = {i: rows["samples_trained"].to_numpy() for i, rows in records_of(sweep.updates)}
+        self._data = data or measured(sweep)
+        self.curves, self.copies = self._data.curves, self._data.copies
+        self.groups, self.clocks = self._data.groups, self._data.clocks
         self.trials = self._trials(lambda curve: curve)
         self._thinned = self._trials(lambda curve: thin(curve, self.coarsest_spacing))
+
+    def at(self, target: float) -> Study:
+        """The same measurements at another target."""
+        return Study(replace(self.sweep, target=target), self._data)
 
     def _trials(self, view: Callable[[Curve], Curve]) -> list[Trial]:
         found = []
@@ -89,7 +115,7 @@ class Study:
         """log N* of every arm in three variants: interpolated, rounded up to an update boundary, thinned."""
 
         def rounded(trial: Trial, estimate: float) -> float:
-            return round_up(estimate, self._boundaries.get(trial.trial_id, np.empty(0)), trial.train_batch)
+            return round_up(estimate, self._data.boundaries.get(trial.trial_id, np.empty(0)), trial.train_batch)
 
         return {
             "interpolated": self._log_samples(self.trials, lambda _, estimate: estimate),
@@ -170,11 +196,7 @@ class Study:
 
     def zero_gradients(self, arm: str) -> bool:
         """Whether every recorded actor gradient of the arm is exactly 0 (all groups dead)."""
-        updates = self.sweep.updates
-        if ACTOR_NORM not in updates:
-            return False
-        norms = updates.loc[updates["arm"] == arm, ACTOR_NORM].dropna()
-        return len(norms) > 0 and bool((norms == 0).all())
+        return arm in self._data.dead_arms
 
     @cached_property
     def aligned(self) -> dict[str, bool | None]:
@@ -240,8 +262,12 @@ class Study:
         against = {best: {arm: self.r_T(arm, other=best) for arm in faster if arm != best} for best in faster}
         return decision.recommend(candidates, self.reference, against)
 
-    def distance(self, arm: str) -> Distance | None:
-        """The largest distance of the mean curve from the reference's."""
-        if arm == self.reference or not self.groups[arm] or not self.groups[self.reference]:
-            return None
-        return largest_distance(self.groups[arm], self.groups[self.reference])
+    @cached_property
+    def bands(self) -> dict[str, Band]:
+        """The band of each arm's distance from the reference over the whole curve, where both have curves."""
+        found: dict[str, Band] = {}
+        for arm in self.arms:
+            if arm != self.reference and self.groups[arm] and self.groups[self.reference]:
+                own = band(self.groups[arm], self.groups[self.reference], np.random.default_rng(BAND_SEED))
+                found |= {} if own is None else {arm: own}
+        return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -43,18 +44,26 @@ class Clock:
         rows = self.of(arm)
         return {name: _geometric_mean(rows[name].to_numpy()) for name in self.rates.columns}
 
+    @cached_property
+    def logs(self) -> dict[str, pd.Series]:
+        """log q by arm, index `repeat`."""
+        by_arm = self.rates["samples_per_s"].groupby(level="arm", sort=False)
+        return {str(arm): np.log(rates.droplevel("arm")) for arm, rates in by_arm}
+
     def log_ratio(self, arm: str, other: str) -> Mean | None:
         """log(q_arm / q_other) and its variance; None where they were not measured together."""
-        a, b = (np.log(self.of(name)["samples_per_s"]) for name in (arm, other))
+        if arm not in self.logs or other not in self.logs:
+            return None
+        a, b = self.logs[arm], self.logs[other]
         if self.source == "timing":
             differences = (a - b).dropna().to_numpy()
             return EXACT if arm == other else mean_of(differences) if len(differences) else None
-        if a.empty or b.empty:
-            return None
-        groups = self.rates.groupby(level="arm")["samples_per_s"]
-        spread = pooled_spread([LogSample(np.log(rates.to_numpy())) for _, rates in groups])
-        variance = spread.sd**2 * (1 / len(a) + 1 / len(b))
-        return EXACT if arm == other else Mean(float(a.mean() - b.mean()), variance, spread.df)
+        variance = self._pooled.sd**2 * (1 / len(a) + 1 / len(b))
+        return EXACT if arm == other else Mean(float(a.mean() - b.mean()), variance, self._pooled.df)
+
+    @cached_property
+    def _pooled(self) -> Spread:
+        return pooled_spread([LogSample(log.to_numpy()) for log in self.logs.values()])
 
     def spread(self, arms: Sequence[str]) -> Spread:
         """Spread of log q between repetitions of an arm, pooled over arms.
@@ -62,10 +71,9 @@ class Clock:
         In the timing pass what a round has in common is taken out first: s^2 = sum (x_ar - x_a - x_r + x)^2 /
         ((A - 1) (R - 1)) over the rounds that measured every arm.
         """
-        logs = {arm: np.log(self.of(arm)["samples_per_s"]) for arm in arms}
         if self.source == "records":
-            return pooled_spread([LogSample(log.to_numpy()) for log in logs.values()])
-        table = pd.DataFrame(logs).dropna().to_numpy()
+            return pooled_spread([LogSample(self.logs[arm].to_numpy()) for arm in arms])
+        table = pd.DataFrame({arm: self.logs[arm] for arm in arms}).dropna().to_numpy()
         df = (table.shape[0] - 1) * (table.shape[1] - 1)
         rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
         return Spread(math.sqrt(float((rest**2).sum()) / df), df) if df > 0 else Spread(0.0, 0)

@@ -14,7 +14,6 @@ from analysis.curves import (
     common_grid,
     copies_of,
     curves_of,
-    largest_distance,
     shows_learning,
     thin,
 )
@@ -33,27 +32,6 @@ def line(slope: float, every: float, last: float, shift: float = 0.0) -> Curve:
 def test_the_common_grid_is_the_coarsest_curve_where_all_have_data() -> None:
     assert common_grid([[line(1, 10, 100)], [line(1, 40, 80)]]).tolist() == [0, 40, 80]
     assert common_grid([[line(1, 10, 100)], [line(1, 40, 160)]]).tolist() == [0, 40, 80]
-
-
-def test_the_largest_distance_and_where_it_lies() -> None:
-    """0.010 N against 0.012 N: 0.2 apart at N = 100. With one seed each there is no band."""
-    found = largest_distance([line(0.012, 50, 100)], [line(0.010, 10, 120)])
-    assert found is not None
-    assert (found.largest, found.at_samples) == (pytest.approx(0.2), 100)
-    assert found.low is None and found.high is None
-
-
-def test_the_band_of_the_distance_worked_by_hand() -> None:
-    """Two seeds each, +-0.01 about their mean: pooled variance 2 * 0.01^2, times 1/2 + 1/2.
-
-    Two grid points: t_2 at 1 - 0.05 / 4 is 6.2053; half width 6.2053 * 0.014142 = 0.087757, largest distance 0.2.
-    """
-    arm = [line(0.002, 100, 100, shift) for shift in (0.49, 0.51)]
-    reference = [line(0.0, 100, 100, shift) for shift in (0.49, 0.51)]
-    found = largest_distance(arm, reference)
-    assert found is not None
-    assert found.low == pytest.approx(0.2 - 0.087757, abs=1e-5)
-    assert found.high == pytest.approx(0.2 + 0.087757, abs=1e-5)
 
 
 def test_thinning_keeps_an_irregular_grid_at_its_own_points() -> None:
