@@ -160,7 +160,9 @@ def _run(path: Path, name: str, table: pd.DataFrame, names: Mapping[str, str], o
     trains = rows[training].notna().any(axis=1)
     zero = place == "step" and bool((trains & (rows[place] == 0)).any())
     after = _samples(path, name, rows, place, (train_batch, num_prompts, group_size), zero)
-    notes = [f"Column {names[place]!r} is {place}" + (", counted from 0." if zero else ".")]
+    notes = []
+    if zero or names[place] != place:
+        notes.append(f"Column {names[place]!r} is {place}" + (", counted from 0." if zero else "."))
     if superseded:
         notes.append(f"{superseded} rows were made again by a later attempt; the later ones count.")
     records = [{str(f): v for f, v in row.items() if v == v} for row in rows.to_dict(orient="records")]
@@ -169,8 +171,6 @@ def _run(path: Path, name: str, table: pd.DataFrame, names: Mapping[str, str], o
     updates = [
         _update(row, n, train_batch, names) for row, n, own in zip(records, after, trains, strict=True) if own and n > 0
     ]
-    if not any(update.seconds for update in updates):
-        notes.append("No row has its seconds: q is unknown.")
     rates = [update.lr for update in updates if update.lr is not None]
     return ImportedRun(
         name=name,
