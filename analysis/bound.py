@@ -7,12 +7,15 @@ A step of a batch B moves some bytes once and some for each sequence, and comput
 Kernel launches, communication, scheduling and caches that miss only add to it. One decoder layer with grouped-query
 attention and a gated MLP has W = 2 d n_q h + 2 d n_kv h + 3 d f weights (d hidden size, f intermediate size, n_q and
 n_kv heads of h numbers). Vectors (norms, biases) are left out: they are less than a thousandth.
+
+Activations are counted as if every operator wrote its output to memory (`activation_numbers`); kernels that keep them on
+the chip can be faster, and `Work.fused` is the bound that holds for them too.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,21 +71,34 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step costs: bytes moved once, and bytes and FLOPs of each sequence of the batch."""
+    """What a step costs: bytes moved once; KV cache read, activations moved and FLOPs of each sequence of the batch."""
 
     fixed_bytes: float
-    sequence_bytes: float
+    cache_bytes: float
+    activation_bytes: float
     sequence_flops: float
 
     def __add__(self, other: Work) -> Work:
         return Work(
             self.fixed_bytes + other.fixed_bytes,
-            self.sequence_bytes + other.sequence_bytes,
+            self.cache_bytes + other.cache_bytes,
+            self.activation_bytes + other.activation_bytes,
             self.sequence_flops + other.sequence_flops,
         )
 
     def __mul__(self, times: float) -> Work:
-        return Work(self.fixed_bytes * times, self.sequence_bytes * times, self.sequence_flops * times)
+        fixed, cache = self.fixed_bytes * times, self.cache_bytes * times
+        return Work(fixed, cache, self.activation_bytes * times, self.sequence_flops * times)
+
+    @property
+    def fused(self) -> Work:
+        """The same with activations that never leave the chip."""
+        return replace(self, activation_bytes=0)
+
+    @property
+    def sequence_bytes(self) -> float:
+        """Bytes that each sequence of the batch adds."""
+        return self.cache_bytes + self.activation_bytes
 
     @property
     def rho(self) -> float:
@@ -117,9 +133,9 @@ def decode_layer(model: Decoder, attended: int, dtype: str, kv_copies: float = 1
     where more GPUs share a layer than it has KV heads.
     """
     width = BYTES[dtype]
-    kv = 2 * model.num_kv_heads * model.head_dim * attended * width * kv_copies
+    cache = 2 * model.num_kv_heads * model.head_dim * attended * width * kv_copies
     flops = 2 * model.layer_weights + 4 * model.num_heads * model.head_dim * attended
-    return Work(width * model.layer_weights, kv + width * activation_numbers(model), flops)
+    return Work(width * model.layer_weights, cache, width * activation_numbers(model), flops)
 
 
 def training_layer(model: Decoder, context: int, attended: int, dtype: str) -> Work:
@@ -132,7 +148,7 @@ def training_layer(model: Decoder, context: int, attended: int, dtype: str) -> W
     width, pairs = BYTES[dtype], attended * context - attended**2 / 2
     flops = 2 * model.layer_weights * context + 4 * model.num_heads * model.head_dim * pairs
     activations = 3 * context * width * activation_numbers(model)
-    return Work(3 * width * model.layer_weights, activations, 3 * flops)
+    return Work(3 * width * model.layer_weights, 0, activations, 3 * flops)
 
 
 def head(model: Decoder, tokens: int, dtype: str) -> Work:
@@ -141,7 +157,8 @@ def head(model: Decoder, tokens: int, dtype: str) -> Work:
     Bytes b V d + tokens * b (V + 5 d) (row in and out, norm in and out, head in, logits out), FLOPs 2 V d a token.
     """
     width, matrix = BYTES[dtype], model.vocab_size * model.hidden_size
-    return Work(width * matrix, tokens * width * (model.vocab_size + 5 * model.hidden_size), tokens * 2 * matrix)
+    activations = tokens * width * (model.vocab_size + 5 * model.hidden_size)
+    return Work(width * matrix, 0, activations, tokens * 2 * matrix)
 
 
 def decode_model(model: Decoder, context: int, dtype: str, kv_copies: float = 1.0) -> Work:
@@ -165,7 +182,7 @@ def bound_s(work: Work, hardware: Hardware, batch_B: np.ndarray) -> np.ndarray:
 
     Peak 4 FLOP/s, 2 bytes/s; 8 bytes once, 2 bytes and 6 FLOPs a sequence: B = 2: max(3, 6), B = 16: max(24, 20).
 
-    >>> bound_s(Work(8, 2, 6), Hardware(4, 2, 0), np.array([2, 16]))
+    >>> bound_s(Work(8, 2, 0, 6), Hardware(4, 2, 0), np.array([2, 16]))
     array([ 6., 24.])
     """
     compute_s = batch_B * work.sequence_flops / hardware.peak_flop_per_s
@@ -176,7 +193,7 @@ def bound_s(work: Work, hardware: Hardware, batch_B: np.ndarray) -> np.ndarray:
 def plateau_per_s(work: Work, hardware: Hardware) -> float:
     """Sequences per second that no batch exceeds: 1 / max(flops / peak, bytes / bandwidth).
 
-    >>> round(plateau_per_s(Work(8, 2, 6), Hardware(4, 2, 0)), 4)  # 4 / 6 FLOPs, less than 2 / 2 bytes
+    >>> round(plateau_per_s(Work(8, 2, 0, 6), Hardware(4, 2, 0)), 4)  # 4 / 6 FLOPs, less than 2 / 2 bytes
     0.6667
     """
     return 1 / _slowest_s(work, hardware)
@@ -190,7 +207,7 @@ def batch_at_share(work: Work, hardware: Hardware, share: float) -> float:
 
     m = 4, k = 1, M = 1.5: half at 0.5 * 4 / (1.5 - 0.5) = 2, where t = 6 and the rate is 2 / 6, half of 1 / 1.5.
 
-    >>> batch_at_share(Work(8, 2, 6), Hardware(4, 2, 0), 0.5)
+    >>> batch_at_share(Work(8, 2, 0, 6), Hardware(4, 2, 0), 0.5)
     2.0
     """
     each_s = work.sequence_bytes / hardware.bandwidth_bytes_per_s
@@ -201,7 +218,7 @@ def batch_at_share(work: Work, hardware: Hardware, share: float) -> float:
 def compute_bound_from(work: Work, hardware: Hardware) -> float | None:
     """The batch from which arithmetic binds; None where memory binds at every batch.
 
-    >>> compute_bound_from(Work(8, 2, 6), Hardware(4, 2, 0))  # 1.5 B = 4 + B
+    >>> compute_bound_from(Work(8, 2, 0, 6), Hardware(4, 2, 0))  # 1.5 B = 4 + B
     8.0
     """
     compute_s = work.sequence_flops / hardware.peak_flop_per_s
@@ -233,7 +250,7 @@ def attained_share(work: Work, hardware: Hardware, in_flight_A: np.ndarray, per_
 
     A share above 1 says that the work or the hardware is not the one that was measured.
 
-    >>> attained_share(Work(8, 2, 6), Hardware(4, 2, 0), np.array([2, 16]), np.array([1 / 6, 1 / 3]))
+    >>> attained_share(Work(8, 2, 0, 6), Hardware(4, 2, 0), np.array([2, 16]), np.array([1 / 6, 1 / 3]))
     array([0.5, 0.5])
     """
     return np.asarray(per_s_A * bound_s(work, hardware, in_flight_A) / in_flight_A)

@@ -40,3 +40,12 @@ def short_number(value: float) -> str:
     ('1.5e-4', '4e-4', '1024')
     """
     return f"{value:g}" if value >= 0.01 else np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
+
+
+def digits(value: float) -> str:
+    """Three significant digits, whole from 100 on, without a power of ten.
+
+    >>> digits(2.31703), digits(0.0044), digits(1873.4), digits(32.0)
+    ('2.32', '0.0044', '1,873', '32')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

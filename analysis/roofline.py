@@ -16,9 +16,13 @@ from rich.table import Table
 from analysis.bound import BYTES
 from analysis.critical import PLATEAU_FRAC
 from analysis.errors import InputError
+from analysis.labels import digits
 from analysis.presets import find_gpu, find_model, inferred, listed
 from analysis.roofline_figure import draw
 from analysis.roofline_report import Setting, build, curve
+
+# Above this share of a sequence's bytes a reader must know how activations are counted.
+LARGE_ACTIVATIONS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default=shown["dtype"], help=f"of weights, activations and KV cache: {listed(BYTES)}")
     add("--memory-gb", type=float, help="memory of a GPU in 10^9 bytes, if not the data sheet's")
     add("--margin", type=float, default=0.1, help="share of the memory left for everything else")
+    add("--fused", action="store_true", help="count no activation traffic, as for kernels that keep it on the chip")
     add("--out", type=Path, help="folder to write to, if not results/roofline/<model>-<gpu>-L<context>")
 
 
@@ -40,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
     setting, batch_B = _setting(options), parse_batch(options.batch)
     report, table = build(setting, batch_B)
     count = f"{setting.num_gpus}x" if setting.num_gpus > 1 else ""
-    name = f"{setting.model.name}-{count}{setting.gpu.name}-L{setting.context}"
+    fused = "-fused" if setting.fused else ""
+    name = f"{setting.model.name}-{count}{setting.gpu.name}-L{setting.context}{fused}"
     folder: Path = options.out or Path("results/roofline") / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "roofline.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
@@ -68,7 +74,7 @@ def _setting(options: argparse.Namespace) -> Setting:
         raise InputError(f"--gpus: {options.gpus}; needed is {needed}; nearest is {near}")
     memory_bytes = None if options.memory_gb is None else 1e9 * options.memory_gb
     hardware = gpu.hardware(options.dtype, options.gpus, memory_bytes)
-    return Setting(model, gpu, options.gpus, hardware, options.context, options.dtype, options.margin)
+    return Setting(model, gpu, options.gpus, hardware, options.context, options.dtype, options.margin, options.fused)
 
 
 def parse_batch(text: str) -> np.ndarray:
@@ -87,11 +93,11 @@ def parse_batch(text: str) -> np.ndarray:
 
 COLUMNS = {
     "B": lambda row: f"{row['batch']:,.0f}",
-    "training, a layer (ms)": lambda row: f"{1e3 * row['train_layer_s']:.3g}",
-    "ratio": lambda row: f"{row['train_layer_ratio']:.3g}",
-    "decode, a layer (us)": lambda row: f"{1e6 * row['decode_layer_s']:.3g}",
-    "ratio ": lambda row: f"{row['decode_layer_ratio']:.3g}",
-    "decode, model (ms)": lambda row: f"{1e3 * row['decode_model_s']:.3g}",
+    "training, a layer (ms)": lambda row: f"{digits(1e3 * row['train_layer_s'])}",
+    "ratio": lambda row: f"{digits(row['train_layer_ratio'])}",
+    "decode, a layer (us)": lambda row: f"{digits(1e6 * row['decode_layer_s'])}",
+    "ratio ": lambda row: f"{digits(row['decode_layer_ratio'])}",
+    "decode, model (ms)": lambda row: f"{digits(1e3 * row['decode_model_s'])}",
     "tokens/s": lambda row: f"{row['decode_tokens_per_s']:,.0f}",
     "of plateau": lambda row: f"{row['share_of_plateau']:.0%}",
     "fits": lambda row: "yes" if row["fits"] else "no",
@@ -123,21 +129,30 @@ def sentences(report: dict[str, Any]) -> list[str]:
     """The bound in words."""
     layer, whole = report["layer"], report["whole_model"]
     turn = whole["compute_bound_from"]
-    binds = "memory traffic binds at every batch" if turn is None else f"arithmetic binds from {turn:.4g} sequences on"
+    binds = (
+        "memory traffic binds at every batch" if turn is None else f"arithmetic binds from {digits(turn)} sequences on"
+    )
     found = [
         f"Lower bounds for {report['model']['name']} in {report['dtype']} on {report['where']}, sequences of "
         f"{report['context']:,} tokens. Kernels, schedulers and networks only add to them."
     ]
     if layer["batch_growth"] > 1:
+        keys = ("batch_growth", "train_latency_ratio", "decode_latency_ratio", "decode_throughput_gain")
+        growth, train, decode, gain = (digits(layer[key]) for key in keys)
         found.append(
-            f"One layer: {layer['batch_growth']:g} times the batch takes {layer['train_latency_ratio']:.3g} times as "
-            f"long to train on and {layer['decode_latency_ratio']:.3g} times as long to decode, at "
-            f"{layer['decode_throughput_gain']:.3g} times the tokens per second."
+            f"One layer: {growth} times the batch takes {train} times as long to train on and {decode} times as long to "
+            f"decode, at {gain} times the tokens per second."
         )
+    half, saturated = digits(whole["half_plateau_batch"]), digits(whole["saturated_batch"])
     found.append(
         f"Decoding with the whole model has a plateau of {whole['plateau_tokens_per_s']:,.0f} tokens/s, half of it at "
-        f"{whole['half_plateau_batch']:.3g} sequences, {PLATEAU_FRAC:.0%} at {whole['saturated_batch']:.4g}; {binds}."
+        f"{half} sequences, {PLATEAU_FRAC:.0%} at {saturated}; {binds}."
     )
+    if whole["activation_frac"] > LARGE_ACTIVATIONS:
+        found.append(
+            f"Activations are {whole['activation_frac']:.0%} of the bytes that a sequence adds to a decode step, if "
+            "every operator writes its output to memory; kernels that keep them on the chip can be faster (--fused)."
+        )
     found.append(_memory_sentence(report["memory"]))
     if report["inferred"]:
         found.append(
@@ -149,10 +164,11 @@ def sentences(report: dict[str, Any]) -> list[str]:
 
 def _memory_sentence(memory: dict[str, Any]) -> str:
     weights, each, usable = (memory[key] / 1e9 for key in ("weight_bytes", "kv_bytes_per_sequence", "usable_bytes"))
-    text = f"Memory: weights {weights:.3g} GB, KV cache {each:.3g} GB a sequence, {usable:.3g} GB usable"
+    text = f"Memory: weights {digits(weights)} GB, KV cache {digits(each)} GB a sequence, {digits(usable)} GB usable"
     if memory["batch_limit"]:
         share = memory["share_of_plateau_at_limit"]
-        return f"{text}: {memory['batch_limit']:,} sequences fit, which can reach {share:.0%} of the plateau."
+        fit = "1 sequence fits" if memory["batch_limit"] == 1 else f"{memory['batch_limit']:,} sequences fit"
+        return f"{text}: {fit}, which can reach {share:.0%} of the plateau."
     if weights > usable:
         return f"{text}: the weights do not fit; {memory['gpus_for_weights']} of this GPU would hold them."
     return f"{text}: the weights fit, but not one sequence beside them."

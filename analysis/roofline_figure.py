@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.figures import BLUE, GREY, ORANGE, STYLE, WIDTH_IN
+from analysis.labels import digits
 
 
 def draw(report: Mapping[str, Any], table: pd.DataFrame, curve: pd.DataFrame, folder: Path) -> None:
@@ -42,7 +43,7 @@ def latency(axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(marks["batch"], marks[f"{name}_layer_ratio"], "o", color=colour)
         last = marks.iloc[-1]
         place: Any = {"xytext": (-3, 4), "textcoords": "offset points", "ha": "right", "fontsize": 7, "color": colour}
-        axes.annotate(f"{last[f'{name}_layer_ratio']:.3g}x", (last["batch"], last[f"{name}_layer_ratio"]), **place)
+        axes.annotate(f"{digits(last[f'{name}_layer_ratio'])}x", (last["batch"], last[f"{name}_layer_ratio"]), **place)
     axes.set(ylabel="latency of a layer,\nratio to the smallest batch")
     _log(axes)
     axes.set_xlabel("batch B (sequences)")
@@ -70,7 +71,9 @@ def throughput(
     if plateau is not None:
         axes.axhline(plateau, color=GREY, lw=0.8, ls=":", label="plateau")
     if half_batch is not None and plateau is not None and batch_B[0] <= half_batch <= batch_B[-1]:
-        axes.plot([half_batch], [plateau / 2], "o", color=BLUE, mfc="white", label=f"half of it, B = {half_batch:.3g}")
+        axes.plot(
+            [half_batch], [plateau / 2], "o", color=BLUE, mfc="white", label=f"half of it, B = {digits(half_batch)}"
+        )
     if memory_limit is not None and memory_limit < batch_B[-1]:
         axes.axvspan(max(memory_limit, batch_B[0]), batch_B[-1], color=GREY, alpha=0.15, lw=0)
         label = f"beyond memory, B > {memory_limit:,}" if memory_limit else "not one sequence fits in memory"
@@ -84,7 +87,16 @@ def throughput(
 def _log(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(_tick))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float, _: int) -> str:
+    """`512`, `2k` for 2,048 or 2,000, `1M`."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{round(value / size):,}{unit}"
+    return f"{value:g}"

@@ -13,7 +13,6 @@ from analysis.bound import (
     Decoder,
     Hardware,
     Work,
-    activation_numbers,
     batch_at_share,
     bound_s,
     compute_bound_from,
@@ -41,6 +40,7 @@ class Setting:
     context: int
     dtype: str
     margin_frac: float
+    fused: bool
 
     @property
     def where(self) -> str:
@@ -56,17 +56,19 @@ class Setting:
     def is_inferred(self) -> bool:
         """Whether it is the configuration inferred for the study's figure; its ratios do not depend on the hardware."""
         shown = inferred()
-        return (self.model.name, self.context, self.dtype) == (shown["model"], shown["context"], shown["dtype"])
+        own = (self.model.name, self.context, self.dtype, self.fused)
+        return own == (shown["model"], shown["context"], shown["dtype"], False)
 
     def works(self) -> dict[str, Work]:
         """Training and decode, for one layer (of those that see the most) and for the model."""
         attended = self.model.layers_by_context(self.context)[0][1]
-        return {
+        found = {
             "train_layer": training_layer(self.model, self.context, attended, self.dtype),
             "decode_layer": decode_layer(self.model, attended, self.dtype, self.kv_copies),
             "train_model": training_model(self.model, self.context, self.dtype),
             "decode_model": decode_model(self.model, self.context, self.dtype, self.kv_copies),
         }
+        return {name: work.fused for name, work in found.items()} if self.fused else found
 
 
 def build(setting: Setting, batch_B: np.ndarray) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -80,12 +82,7 @@ def build(setting: Setting, batch_B: np.ndarray) -> tuple[dict[str, Any], pd.Dat
     table["decode_tokens_per_s"] = batch_B / table["decode_model_s"]
     table["share_of_plateau"] = table["decode_tokens_per_s"] / plateau_per_s(works["decode_model"], hardware)
     table["fits"] = batch_B <= memory["batch_limit"]
-    gpu = {
-        "name": setting.gpu.name,
-        "label": setting.gpu.label,
-        "source": setting.gpu.source,
-        "count": setting.num_gpus,
-    }
+    gpu = {key: getattr(setting.gpu, key) for key in ("name", "label", "source")} | {"count": setting.num_gpus}
     report: dict[str, Any] = plain(
         {
             "format": 1,
@@ -95,7 +92,8 @@ def build(setting: Setting, batch_B: np.ndarray) -> tuple[dict[str, Any], pd.Dat
             "context": setting.context,
             "dtype": setting.dtype,
             "inferred": setting.is_inferred,
-            "activation_bytes": activation_numbers(model) * BYTES[setting.dtype],
+            "fused": setting.fused,
+            "activation_bytes": works["decode_layer"].activation_bytes,
             "layer": _summary(setting, works["decode_layer"], table, "layer"),
             "whole_model": _summary(setting, works["decode_model"], table, "model"),
             "memory": memory,
@@ -110,6 +108,7 @@ def _summary(setting: Setting, decode: Work, table: pd.DataFrame, part: str) -> 
     latency, growth = last[f"decode_{part}_s"] / first[f"decode_{part}_s"], last["batch"] / first["batch"]
     return {
         "rho": decode.rho,
+        "activation_frac": decode.activation_bytes / decode.sequence_bytes,
         "plateau_tokens_per_s": plateau_per_s(decode, hardware),
         "half_plateau_batch": batch_at_share(decode, hardware, 0.5),
         "saturated_batch": batch_at_share(decode, hardware, PLATEAU_FRAC),

@@ -22,17 +22,17 @@ def test_the_layer_is_counted_as_worked_by_hand() -> None:
     Decode at L = 5 in bf16: KV 2*2*2*5*2 = 80 bytes, FLOPs 2*576 + 4*8*5 = 1312.
     """
     assert (TINY.layer_weights, bound.activation_numbers(TINY)) == (576, 296)
-    assert bound.decode_layer(TINY, 5, "bf16") == bound.Work(2 * 576, 80 + 592, 1312)
-    assert bound.decode_layer(TINY, 5, "fp8") == bound.Work(576, 40 + 296, 1312), "a byte a number"
+    assert bound.decode_layer(TINY, 5, "bf16") == bound.Work(2 * 576, 80, 592, 1312)
+    assert bound.decode_layer(TINY, 5, "fp8") == bound.Work(576, 40, 296, 1312), "a byte a number"
     # Training: 3 (2*576*5 + 4*8*25/2) FLOPs a sequence; the weights three times; 3 * 5 tokens of activations.
-    assert bound.training_layer(TINY, 5, 5, "bf16") == bound.Work(6 * 576, 15 * 592, 3 * (5760 + 400))
+    assert bound.training_layer(TINY, 5, 5, "bf16") == bound.Work(6 * 576, 0, 15 * 592, 3 * (5760 + 400))
 
 
 def test_the_model_is_its_layers_and_its_head() -> None:
     """Head: 10 * 8 weights, 10 + 5*8 numbers a token, 160 FLOPs. Tied: 3*576 + 80 weights in all."""
     assert TINY.weights == 1808
     layers = bound.decode_layer(TINY, 5, "bf16") * 3
-    assert bound.decode_model(TINY, 5, "bf16") == layers + bound.Work(160, 100, 160)
+    assert bound.decode_model(TINY, 5, "bf16") == layers + bound.Work(160, 0, 100, 160)
     assert bound.kv_bytes(TINY, 5, "bf16") == 3 * 80
 
 
@@ -47,7 +47,7 @@ def test_windowed_layers_stop_reading_at_their_window() -> None:
 
 
 def test_memory_bound_latency_follows_rho_and_halves_at_its_inverse() -> None:
-    work, hardware = bound.Work(100, 10, 1), bound.Hardware(1e9, 1, 0)
+    work, hardware = bound.Work(100, 10, 0, 1), bound.Hardware(1e9, 1, 0)
     times = bound.bound_s(work, hardware, np.array([1, 4, 10]))
     assert times / times[0] == pytest.approx([1, (1 + 0.4) / 1.1, 2 / 1.1])
     assert bound.batch_at_share(work, hardware, 0.5) == pytest.approx(1 / work.rho)
@@ -149,6 +149,23 @@ def test_the_command_answers_for_a_preset(tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "roofline.png").stat().st_size > 10_000 and (tmp_path / "roofline.svg").is_file()
 
 
+def test_activations_that_dominate_are_said_and_can_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SmolLM2-135M at 128 tokens: without activations rho is the KV cache over the weights.
+
+    A layer: 2 * 3 * 64 * 128 * 2 bytes of cache, 3,538,944 weights of 2 bytes.
+    """
+    setting = ["roofline", "--model", "smollm2-135m", "--context", "128", "--out", str(tmp_path)]
+    assert main(setting) == 0
+    assert "kernels that keep them on the chip can be faster (--fused)" in capsys.readouterr().out
+    assert main([*setting, "--fused"]) == 0
+    assert "--fused" not in capsys.readouterr().out
+    report = json.loads((tmp_path / "roofline.json").read_text())
+    assert report["fused"] and report["activation_bytes"] == 0
+    assert report["layer"]["rho"] == 2 * 3 * 64 * 128 * 2 / (2 * 3538944)
+
+
 def test_more_gpus_hold_more_and_keep_a_kv_head_each(tmp_path: Path) -> None:
     """Qwen2.5-7B has 4 KV heads: 7 GPUs split its 28 heads, but hold 7/4 of its KV cache."""
     assert main(["roofline", "--model", "qwen2.5-7b", "--gpu", "l4", "--gpus", "7", "--out", str(tmp_path)]) == 0
@@ -214,7 +231,7 @@ def test_a_config_json_that_is_not_understood_is_refused(tmp_path: Path, content
 
 def test_measured_rates_stand_beside_the_bound() -> None:
     """Half the bound at every batch is a share of 0.5, and the figure shows both curves."""
-    work, hardware, in_flight = bound.Work(100, 10, 1), bound.Hardware(1e9, 1, 0), np.array([1.0, 8.0, 64.0])
+    work, hardware, in_flight = bound.Work(100, 10, 0, 1), bound.Hardware(1e9, 1, 0), np.array([1.0, 8.0, 64.0])
     possible = in_flight / bound.bound_s(work, hardware, in_flight)
     assert bound.attained_share(work, hardware, in_flight, possible / 2) == pytest.approx([0.5] * 3)
     axes = Figure().subplots()
