@@ -149,7 +149,7 @@ def gradients(axes: Axes, report: Report, tables: Tables) -> None:
 
 
 def throughput(axes: Axes, report: Report, tables: Tables) -> None:
-    """Seconds per sample of generation and training against B."""
+    """Seconds per sample of generation and training against B; of both together where a log does not divide them."""
     along = _along(tables["arms"])
     rows = _beside(tables["throughput"], tables["arms"], along)
     rows = rows[rows["used"].astype(bool)].drop_duplicates(along).sort_values(along)
@@ -158,11 +158,14 @@ def throughput(axes: Axes, report: Report, tables: Tables) -> None:
     if rows.empty:
         axes.annotate("no seconds recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
-    for name, colour, marker, label in (
-        ("generate_s_per_sample", BLUE, "o", "generation"),
-        ("train_s_per_sample", ORANGE, "s", "training"),
-    ):
-        axes.plot(rows[along], 1000 * rows[name], color=colour, marker=marker, label=label)
+    phases = (
+        (rows["generate_s_per_sample"], BLUE, "o", "generation"),
+        (rows["train_s_per_sample"], ORANGE, "s", "training"),
+    )
+    if all(seconds.isna().all() for seconds, *_ in phases):
+        phases = ((1 / rows["samples_per_s"], GREY, "D", "generation and training"),)
+    for seconds, colour, marker, label in phases:
+        axes.plot(rows[along], 1000 * seconds, color=colour, marker=marker, label=label)
     axes.set_yscale("log")
     _number_axis(axes.yaxis)
     axes.legend(loc="best")
