@@ -158,12 +158,12 @@ def throughput(axes: Axes, report: Report, tables: Tables) -> None:
     if rows.empty:
         axes.annotate("no seconds recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
-    phases = (
+    phases = [
         (rows["generate_s_per_sample"], BLUE, "o", "generation"),
         (rows["train_s_per_sample"], ORANGE, "s", "training"),
-    )
+    ]
     if all(seconds.isna().all() for seconds, *_ in phases):
-        phases = ((1 / rows["samples_per_s"], GREY, "D", "generation and training"),)
+        phases = [(1 / rows["samples_per_s"], GREY, "D", "generation and training")]
     for seconds, colour, marker, label in phases:
         axes.plot(rows[along], 1000 * seconds, color=colour, marker=marker, label=label)
     axes.set_yscale("log")
