@@ -7,10 +7,11 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from analysis.figures import draw_all
@@ -59,17 +60,13 @@ def keep_other_target(folder: Path, target: float) -> list[Path]:
 
 def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
     """report.html: all styles and images are inside it, so it opens anywhere without a network."""
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     images = [
         {"title": title, "caption": caption, "svg": base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()}
         for path, (title, caption) in zip(figures, captions(report), strict=True)
     ]
-    environment.globals |= {"number": number, "estimate": estimate, "estimate_line": interval, "milli": milli}
-    environment.globals["percent"] = lambda share: "-" if share is None else f"{share:.1%}"
     clock = {arm["throughput"]["source"] for arm in report["arms"]} - {None}
     named = {"timing": "timing pass, arms interleaved", "records": "records of the trials"}
-    page: str = environment.get_template("report.html.j2").render(
+    page: str = _template().render(
         report=report,
         arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
         figures=images,
@@ -78,6 +75,15 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )
     return page
+
+
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.globals |= {"number": number, "estimate": estimate, "estimate_line": interval, "milli": milli}
+    environment.globals["percent"] = lambda share: "-" if share is None else f"{share:.1%}"
+    return environment.get_template("report.html.j2")
 
 
 def milli(value: Mapping[str, Any]) -> dict[str, Any]:
