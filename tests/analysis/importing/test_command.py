@@ -120,6 +120,31 @@ def test_a_table_with_a_column_map(tmp_path: Path) -> None:
     assert sweep.evals["samples_trained"].tolist() == [8 * step for step in range(1, 16)]
 
 
+def test_seconds_that_are_not_divided_or_not_there(tmp_path: Path) -> None:
+    # B = 4; two of three updates have their seconds, 2 s each: q = 8 / 4 s = 2, not 12 / 4 s.
+    (tmp_path / "a.csv").write_text("step,train_score,seconds\n1,0.1,2.0\n2,0.2,\n3,0.3,2.0\n")
+    options = ("--num-prompts", "2", "--group-size", "2", "--target", "0.2")
+    assert run_import(tmp_path / "a.csv", *options, "--out", tmp_path / "s") == 0
+    throughput = analysis.analyse(analysis.load_sweep(tmp_path / "s")).report["arms"][0]["throughput"]
+    assert (throughput["samples_per_s"], throughput["source"]) == (2.0, "records")
+    assert throughput["generate_s_per_sample"] is None and throughput["tokens_per_s"] is None
+    assert main(["report", str(tmp_path / "s")]) == 0
+
+
+def test_seeds_are_read_off_paths(tmp_path: Path) -> None:
+    for number, name in enumerate(("grpo-seed-12", "seed_3/train", "a-s7", "s1-model")):
+        run = VerlRun(num_prompts=4, steps=6, score_sd=0.01, seed=number)
+        run.console(tmp_path / "logs" / f"{name}.log")
+    assert run_import(tmp_path / "logs", "--out", tmp_path / "s") == 0
+    found = analysis.load_sweep(tmp_path / "s").trials["seed"].to_dict()
+    # s1 at the head of a name is part of it; without a seed of its own the arm is numbered by path.
+    assert found == {"a-s7": 0, "grpo-seed-12": 1, "s1-model": 2, "seed_3-train": 3}
+    (tmp_path / "logs" / "s1-model.log").unlink()
+    assert run_import(tmp_path / "logs", "--out", tmp_path / "t") == 0
+    found = analysis.load_sweep(tmp_path / "t").trials["seed"].to_dict()
+    assert found == {"seed_3-train": 3, "a-s7": 7, "grpo-seed-12": 12}
+
+
 def test_wrong_input_is_one_sentence_and_writes_nothing(
     logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
