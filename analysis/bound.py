@@ -8,8 +8,8 @@ Kernel launches, communication, scheduling and caches that miss only add to it. 
 attention and a gated MLP has W = 2 d n_q h + 2 d n_kv h + 3 d f weights (d hidden size, f intermediate size, n_q and
 n_kv heads of h numbers). Vectors (norms, biases) are left out: they are less than a thousandth.
 
-Activations are counted as if every operator wrote its output to memory (`activation_numbers`); kernels that keep them on
-the chip can be faster, and `Work.fused` is the bound that holds for them too.
+Activations are counted as if every operator wrote its output to memory (`activation_numbers`); kernels that keep them
+on the chip can be faster, and `Work.fused` is the bound that holds for them too.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "roofline.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     table.to_csv(folder / "roofline.csv", index=False)
-    draw(report, table, curve(setting, report, batch_B), folder)
+    draw(report, table, curve(setting, report, batch_B[-1]), folder)
     _print(report, table)
     print(f"\n{folder}: roofline.json, roofline.csv, roofline.png, roofline.svg")
     return 0
@@ -140,8 +140,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
         keys = ("batch_growth", "train_latency_ratio", "decode_latency_ratio", "decode_throughput_gain")
         growth, train, decode, gain = (digits(layer[key]) for key in keys)
         found.append(
-            f"One layer: {growth} times the batch takes {train} times as long to train on and {decode} times as long to "
-            f"decode, at {gain} times the tokens per second."
+            f"One layer: {growth} times the batch takes {train} times as long to train on and {decode} times as long "
+            f"to decode, at {gain} times the tokens per second."
         )
     half, saturated = digits(whole["half_plateau_batch"]), digits(whole["saturated_batch"])
     found.append(

@@ -20,12 +20,14 @@ from analysis.labels import digits
 def draw(report: Mapping[str, Any], table: pd.DataFrame, curve: pd.DataFrame, folder: Path) -> None:
     """Write roofline.png and roofline.svg into the folder."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH_IN, 4.4), layout="constrained")
-        upper, lower = figure.subplots(2, 1)
-        latency(upper, table)
-        upper.set_title(f"{report['model']['name']}, {report['where']}, L = {report['context']:,}", loc="left")
+        both = len(table) > 1
+        figure = Figure(figsize=(WIDTH_IN, 4.4 if both else 2.4), layout="constrained")
+        panels = figure.subplots(2 if both else 1, 1, squeeze=False)[:, 0]
+        panels[0].set_title(f"{report['model']['name']}, {report['where']}, L = {report['context']:,}", loc="left")
+        if both:
+            latency(panels[0], table)
         throughput(
-            lower,
+            panels[-1],
             (curve["batch"].to_numpy(), curve["decode_tokens_per_s"].to_numpy()),
             plateau=report["whole_model"]["plateau_tokens_per_s"],
             half_batch=report["whole_model"]["half_plateau_batch"],
@@ -89,14 +91,14 @@ def _log(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(_tick))
-        axis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, 1024)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, 1000)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _tick(value: float, _: int) -> str:
-    """`512`, `2k` for 2,048 or 2,000, `1M`."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{round(value / size):,}{unit}"
+def _tick(value: float, thousand: int) -> str:
+    """`512`, `2k` for 2,048 or 2,000 by what a thousand is, `1M`."""
+    for power, unit in ((2, "M"), (1, "k")):
+        if value >= thousand**power:
+            return f"{value / thousand**power:g}{unit}"
     return f"{value:g}"

@@ -141,9 +141,9 @@ def _memory(setting: Setting) -> dict[str, Any]:
     }
 
 
-def curve(setting: Setting, report: dict[str, Any], batch_B: np.ndarray) -> pd.DataFrame:
+def curve(setting: Setting, report: dict[str, Any], largest_batch: int) -> pd.DataFrame:
     """The model's decode rate over a range wide enough to show the plateau and the memory limit, for the figure."""
-    far = max(batch_B[-1], 8 * report["whole_model"]["half_plateau_batch"], 2 * report["memory"]["batch_limit"])
-    wide_B = np.geomspace(batch_B[0], far, 200)
+    far = max(largest_batch, 8 * report["whole_model"]["half_plateau_batch"], 2 * report["memory"]["batch_limit"])
+    wide_B = np.geomspace(1, far, 200)
     rate = wide_B / bound_s(setting.works()["decode_model"], setting.hardware, wide_B)
     return pd.DataFrame({"batch": wide_B, "decode_tokens_per_s": rate})

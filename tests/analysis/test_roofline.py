@@ -182,8 +182,10 @@ def test_a_model_that_does_not_fit_says_how_many_gpus_would(tmp_path: Path, caps
     assert "the weights do not fit; 2 of this GPU would hold them" in capsys.readouterr().out
     report = json.loads((tmp_path / "roofline.json").read_text())
     assert (report["memory"]["batch_limit"], report["memory"]["share_of_plateau_at_limit"]) == (0, 0)
-    assert main(["roofline", "--memory-gb", "18.4", "--margin", "0.1", "--out", str(tmp_path)]) == 0
-    assert "the weights fit, but not one sequence" in capsys.readouterr().out
+    tight = ["roofline", "--memory-gb", "18.4", "--margin", "0.1", "--batch", "16", "--out", str(tmp_path)]
+    assert main(tight) == 0, "a single batch has no ratios, but a rate"
+    printed = capsys.readouterr().out
+    assert "the weights fit, but not one sequence" in printed and "times the batch" not in printed
 
 
 @pytest.mark.parametrize(
