@@ -18,7 +18,8 @@ SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
 # Each heavy library is imported in one file of a package.
 HOME = {
     "ray": {"harness/cluster.py"},
-    "wandb": {"harness/tracking/wandb.py"},
+    "wandb": {"harness/tracking/wandb.py", "analysis/importing/wandb.py"},
+    "tensorboard": {"analysis/importing/tensorboard.py"},
     "vllm": {"harness/rollout/vllm.py"},
     "deepspeed": {"harness/training/deepspeed.py"},
 }
@@ -46,7 +47,8 @@ def importers(library: str, package: str) -> set[str]:
 
 @pytest.mark.parametrize("library", HOME)
 def test_a_heavy_library_has_one_home(library: str) -> None:
-    assert importers(library, "harness") == {home for home in HOME[library] if (ROOT / home).exists()}
+    found = importers(library, "harness") | importers(library, "analysis")
+    assert found == {home for home in HOME[library] if (ROOT / home).exists()}
 
 
 def test_analysis_knows_results_only() -> None:

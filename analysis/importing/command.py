@@ -14,7 +14,7 @@ from typing import Any
 from analysis.errors import InputError
 from analysis.importing.arms import Stored, slug, stored_trials
 from analysis.importing.console import print_import
-from analysis.importing.formats import MODULES, logs_under, reader_of
+from analysis.importing.formats import MODULES, is_online, logs_under, reader_of
 from analysis.importing.plan import Choices, plan_of, stored_choices
 from analysis.importing.run import ImportedRun, Options
 from analysis.importing.write import config_of, write_trial
@@ -32,6 +32,9 @@ logs that do not say their batch (such as verl's JSONL), one call a batch:
   python -m analysis import logs/p64/*.jsonl --num-prompts 64 --group-size 8 --out results/mine
 or a list of runs, a CSV with the columns path and any of arm, seed, num_prompts, group_size, lr, format:
   python -m analysis import --runs runs.csv --out results/mine
+
+runs of TRL (output folders, trainer_state.json, console logs), event files, W&B runs offline and online:
+  python -m analysis import outputs/grpo-*/ runs/openrlhf/ wandb/ wandb://ENTITY/PROJECT/RUN_ID --out results/mine
 
 a table (CSV, TSV, JSONL); its fields are step, prompts_trained or samples_trained, each after the row's update, score
 (after it), train_score (before it), seconds or generate_s, reward_s, train_s, sync_s, evaluate_s, checkpoint_s, lr,
@@ -54,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="a log, or a folder with logs")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="a log, a folder with logs, or runs on W&B")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR/SWEEP", help="folder of the sweep to write")
     parser.add_argument("--format", choices=sorted(MODULES), help="of the logs; recognised where it is not said")
     parser.add_argument("--runs", type=Path, metavar="CSV", help="a list of logs, one a row")
@@ -152,7 +155,8 @@ def _listed(path: Path, said: Options, format_name: str | None) -> Iterator[Log]
             name: _number(path, number, name, text) for name, text in row.items() if text and name in LIST_COLUMNS[3:]
         }
         name = row.get("format") or format_name
-        yield Log(path.parent / row["path"], replace(said, **told), name, row.get("arm") or None)
+        log = Path(row["path"])
+        yield Log(log if is_online(log) else path.parent / log, replace(said, **told), name, row.get("arm") or None)
 
 
 def _number(path: Path, line: int, name: str, text: str) -> int | float:

@@ -41,13 +41,18 @@ def recognise(path: Path) -> str | None:
     return next((name for name in MODULES if reader_of(name).looks_like(path)), None)
 
 
+def is_online(path: Path) -> bool:
+    """Whether `path` names runs on a server: wandb://ENTITY/PROJECT[/RUN_ID]."""
+    return path.parts[:1] == ("wandb:",)
+
+
 def logs_under(path: Path, name: str | None = None) -> list[tuple[Path, str]]:
     """(log, its format) of a file, or of everything in a folder that is recognised, in order of path.
 
     A folder that is itself a run (event files, an offline W&B run) is taken whole. With `name` only that format is
     looked for, and a file is taken to be of it.
     """
-    if name in (None, "wandb") and path.parts[:1] == ("wandb:",):
+    if is_online(path):
         return [(path, "wandb")]
     if not path.exists():
         raise InputError(f"{path} does not exist")

@@ -3,9 +3,9 @@
 Units, from OpenRLHF's trainer: `rollout_batch_size` (newer: `rollout.batch_size`) counts prompts,
 `n_samples_per_prompt` is G, `train_batch_size` (`train.batch_size`) counts responses of an optimizer step, `max_epochs`
 the passes over a rollout batch. `global_step` counts rollout batches, from 1; with `logging_steps` above 1 a row is one
-of them still. Training scores are of the policy before the update, evaluation scores (`eval/eval_<data>_pass1`) after it.
-`timing/step_total` is the sum of the phases, without evaluation and checkpoints; where generation runs beside training
-it is the time from one update to the next, with them.
+of them still. Training scores are of the policy before the update, evaluation scores (`eval/eval_<data>_pass1`) of the
+one after it. `timing/step_total` is the sum of the phases, without evaluation and checkpoints; where generation runs
+beside training it is the time from one update to the next, with them.
 """
 
 from __future__ import annotations

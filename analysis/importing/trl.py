@@ -35,7 +35,8 @@ METRICS = {
     "policy/ref_kl": ("kl",),
     "loss/actor": ("loss",),
 }
-ALGORITHMS = {"GRPOConfig": "grpo", "RLOOConfig": "rloo"}
+ALGORITHMS = {"scale_rewards": "grpo", "normalize_advantages": "rloo"}
+"""An argument that only one of the trainers has, and the trainer's algorithm."""
 # axis -> TRL's name
 AXES = {
     "model": "model_name_or_path",
@@ -91,7 +92,7 @@ def run_of(history: History, options: Options) -> ImportedRun:
         updates=tuple(updates),
         evals=tuple(evals),
         curves=_curves(evals, training),
-        algorithm=ALGORITHMS.get(str(history.config.get("class")), "unknown"),
+        algorithm=next((name for argument, name in ALGORITHMS.items() if argument in history.config), "unknown"),
         lr=options.lr if options.lr is not None else lr,
         seed=options.seed if options.seed is not None else seed if type(seed) is int else None,
         axes=_axes(history.config, cadence),
@@ -226,6 +227,9 @@ def _row_notes(
     left = training[-1][0] - stretches[-1].end
     if left:
         notes.append(f"The last {left} optimizer steps end inside a rollout batch and are left out.")
+    if cadence.steps > 1:
+        mini = cadence.train_batch * cadence.passes // cadence.steps
+        notes.append(f"Gradient norms are those of optimizer steps of {mini:,} responses.")
     if any(update.seconds for update in updates):
         notes.append("Seconds are step_time: without evaluation and checkpoints, but also without the optimizer step.")
     else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-import math
 import pickle
 import re
 import zipfile
@@ -161,7 +160,7 @@ def _epochs_per_step(rows: Sequence[Mapping[str, float]], bars: Sequence[int]) -
 
 
 def arguments_of(*folders: Path) -> dict[str, Any]:
-    """The trainer's arguments as plain values, and their `class`, from the training_args.bin of a folder; {}: none.
+    """The trainer's arguments that are plain values, from the training_args.bin of a folder; {}: there is none.
 
     The file is a pickle of objects. Nothing of it is imported or called: objects become inert stand-ins, of which only
     plain values are taken.
@@ -178,9 +177,7 @@ def arguments_of(*folders: Path) -> dict[str, Any]:
 
 
 class _StandIn:
-    """Takes the place of any object; `kind` is the name of its class."""
-
-    kind = ""
+    """Takes the place of any object."""
 
     def __new__(cls, *_: Any, **__: Any) -> _StandIn:
         return object.__new__(cls)
@@ -202,18 +199,12 @@ class _Inert(pickle.Unpickler):
     """Reads a pickle without importing or calling what it names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return type(name.rpartition(".")[2] or "object", (_StandIn,), {"kind": name})
+        return _StandIn
 
     def persistent_load(self, pid: Any) -> Any:
         return None
 
 
 def _plain(arguments: Any) -> dict[str, Any]:
-    if not isinstance(arguments, _StandIn):
-        return {}
-    plain = {
-        name: value
-        for name, value in vars(arguments).items()
-        if isinstance(value, int | float | str) and not (isinstance(value, float) and not math.isfinite(value))
-    }
-    return plain | {"class": arguments.kind}
+    found = vars(arguments) if isinstance(arguments, _StandIn) else {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float | str)}

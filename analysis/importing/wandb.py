@@ -12,38 +12,34 @@ import errno
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import InputError
+from analysis.importing.formats import is_online
 from analysis.importing.merge import Row, merged, numbers
 from analysis.importing.run import History, ImportedRun, Options
 from analysis.importing.systems import run_of
 
-ONLINE = "wandb:"
 STEPS = ("train/global_step", "eval/global_step")
 """Metrics that hold a system's own step; without them the step is W&B's, which counts calls of log unless told."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One transaction log: when its process started, and its records."""
+    """One transaction log: when its process started, its records, and what its reader remarked."""
 
     start: str
     log: Path
     records: Sequence[Mapping[str, Any]]
-
-
-def is_online(path: Path) -> bool:
-    """Whether `path` names runs on a server: wandb://ENTITY/PROJECT[/RUN_ID]."""
-    return path.parts[:1] == (ONLINE,)
+    remarks: tuple[str, ...]
 
 
 def looks_like(path: Path) -> bool:
     """Whether `path` is a transaction log, the folder of a run, or a folder of such folders (`wandb/`)."""
-    return is_online(path) or bool(_logs(path))
+    return bool(_logs(path))
 
 
 def read(path: Path, options: Options) -> list[ImportedRun]:
@@ -78,27 +74,27 @@ def _logs(path: Path) -> list[Path]:
 
 
 def offline_histories(path: Path) -> list[History]:
-    """The runs whose logs lie in `path`, attempts joined, in the order of their start."""
+    """The runs whose logs lie in `path`, attempts joined, in the order of their start; OSError without the client."""
     attempts: dict[str, list[Attempt]] = {}
     for log in _logs(path):
-        records = list(_records(log))
+        records, remarks = _records(log)
         run: Mapping[str, Any] = next((record["run"] for record in records if record["type"] == "run"), {})
-        attempt = Attempt(run.get("start_time", ""), log, records)
+        attempt = Attempt(run.get("start_time", ""), log, records, remarks)
         attempts.setdefault(run.get("run_id", log.stem), []).append(attempt)
     return [_offline_history(run_id, sorted(found, key=lambda a: a.start)) for run_id, found in attempts.items()]
 
 
-def _records(log: Path) -> Iterator[dict[str, Any]]:
-    """The records of a transaction log up to where it was cut off."""
+def _records(log: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """(what a transaction log holds of its run, up to where it was cut off; what the client's reader remarked)."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(log)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    for line in done.stdout.splitlines():
-        record = json.loads(line)
-        if record.get("type"):
-            yield record
-    if done.returncode and not done.stdout.strip():
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise InputError(f"{log} cannot be read by `wandb leet inspect`: {reason}")
+    remarks = [line.removeprefix("wandb leet inspect: ") for line in done.stderr.splitlines() if line.strip()]
+    if done.returncode:
+        reason = remarks[-1] if remarks else "it gave no reason"
+        raise OSError(errno.ENOPKG, f"`wandb leet inspect`, which reads offline runs, failed: {reason}", str(log))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = [line for line in lines if line.get("type") in ("run", "config", "history")]
+    return wanted, tuple(f"Of {log.name} the client's reader says: {remark}." for remark in remarks)
 
 
 def _offline_history(run_id: str, attempts: Sequence[Attempt]) -> History:
@@ -112,7 +108,9 @@ def _offline_history(run_id: str, attempts: Sequence[Attempt]) -> History:
             config |= content.get("config", {}).get("update", {})
         elif record["type"] == "config":
             config |= content.get("update", {})
-    notes = [f"{len(attempts)} attempts of the run were joined."] if len(attempts) > 1 else []
+    notes = [remark for attempt in attempts for remark in attempt.remarks]
+    if len(attempts) > 1:
+        notes.append(f"{len(attempts)} attempts of the run were joined.")
     return _history(name, attempts[0].log, items, config, notes)
 
 
@@ -134,6 +132,8 @@ def online_histories(api: Any, path: Path) -> list[History]:
         runs = [api.run(where)] if len(path.parts) == 4 else list(api.runs(where, order="+created_at"))
         found = [(run, list(run.scan_history())) for run in runs]
     except Exception as error:  # as above
+        if "could not find" in str(error).lower():
+            raise InputError(f"wandb://{where} is not on the server: {_first_line(error)}") from None
         raise OSError(errno.EREMOTEIO, f"W&B: {_first_line(error)}", f"wandb://{where}") from None
     home = Path(*path.parts[:3])
     return [_history(run.name or run.id, home / run.id, rows, dict(run.config), []) for run, rows in found]
