@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from analysis.figures import BLUE, GREY, ORANGE, STYLE, WIDTH_IN
+from analysis.figure_parts import BLUE, GREY, ORANGE, STYLE, WIDTH_IN
 from analysis.labels import digits
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import figures
+from analysis import figure_parts, figures
 from analysis.load import load_sweep
 from analysis.results import Results, analyse
 from tests.analysis.synthetic import ArmTruth, SweepTruth, write_sweep
@@ -119,7 +119,7 @@ def _parts(results: Results) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     ],
 )
 def test_a_log_axis_has_at_least_four_round_ticks(low: float, high: float, ticks: list[float]) -> None:
-    assert figures.RoundLocator().tick_values(low, high).tolist() == pytest.approx(ticks)
+    assert figure_parts.RoundLocator().tick_values(low, high).tolist() == pytest.approx(ticks)
 
 
 def test_a_figure_is_as_wide_as_a_column(results: Results, tmp_path: Path) -> None:
