@@ -5,8 +5,8 @@
 prints one row per cell: seeds, kind of curve, evaluation grid, share of censored trials; the coverage of r_N (its worst
 arm), r_q, r_T (its worst arm) and the gradient slope; their median widths (upper over lower limit, of the slope their
 difference); by how much the one-sided limits of r_N, where seeds are censored, lie below the truth; and the bias of N*
-in its worst arm where hardly any is. `!` marks coverage below 0.95 less three standard errors of the simulation. A second
-table gives the bias of N* by B / N* (analysis.simulate_bias).
+in its worst arm where hardly any is. `!` marks coverage below 0.95 less three standard errors of the simulation. A
+second table gives the bias of N* by B / N* (analysis.simulate_bias).
 """
 
 from __future__ import annotations
