@@ -18,12 +18,14 @@ class Prompt:
     """One prompt of a task.
 
     `index` is its place in the prompt stream (training) or in the held-out list (evaluation).
-    `answer` is the one right response, or None where a task accepts several.
+    `answer` is the one right response, or None where a task accepts several. `solution` is whatever else the
+    task's score wants to know of the prompt.
     """
 
     index: int
     text: str
     answer: str | None = None
+    solution: Any = None
 
 
 @dataclass(frozen=True)
