@@ -12,6 +12,7 @@ from analysis.errors import InputError
 # Each module has `add_arguments(parser)` and `run(options) -> int`; only the one that is called is imported.
 COMMANDS = {
     "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
+    "compare": ("analysis.compare", "two sweeps side by side: what moved between them, and what else differs"),
     "import": ("analysis.importing.command", "turn logs of other systems into a sweep that report reads"),
     "paper": ("analysis.paper", "recompute the published numbers from one another"),
     "roofline": ("analysis.roofline", "lower bounds of training and decode steps, and what fits in memory"),

@@ -12,13 +12,16 @@ from rich.table import Table
 from analysis.words import interval
 
 
-def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
-    """Print to standard output; not cut to a terminal's width when there is none."""
-    # Names are shown as they are: no markup, no emoji codes.
+def plain_console() -> Console:
+    """Shows names as they are (no markup, no emoji codes), and is not cut to a terminal's width when there is none."""
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
     console = Console(**plain)
-    if not console.is_terminal:
-        console = Console(**plain, width=140)
+    return console if console.is_terminal else Console(**plain, width=140)
+
+
+def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Print to standard output."""
+    console = plain_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("arm", "B", "seeds", "N*", "r_N", "r_q", "r_T", "aligned", "verdict"):
         table.add_column(name, justify="left" if name in ("arm", "aligned", "verdict") else "right", no_wrap=True)

@@ -34,6 +34,8 @@ __all__ = ["PHASES", "Sweep", "load_sweep", "records_of"]
 
 UPDATE_COLUMNS = [*COUNTERS, *TRAIN_FIELDS, *PHASE_COLUMNS, "samples", "samples_before"]
 FINISHED = ("completed", "diverged")
+# A target that is asked for: a score, or the one that a rule chooses; None: the plan's.
+Asked = float | Literal["auto"] | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Sweep:
         return self.trials[self.trials["status"].isin(FINISHED)]
 
 
-def load_sweep(path: str | Path, target: float | Literal["auto"] | None = None) -> Sweep:
+def load_sweep(path: str | Path, target: Asked = None) -> Sweep:
     """The sweep in the folder `path` (the one that holds plan.json); `target` replaces the plan's.
 
     "auto", and a plan without a target, take the one that the reference's curves give (analysis.targets).
@@ -197,6 +199,11 @@ def _concatenate(tables: list[pd.DataFrame], required: list[str]) -> pd.DataFram
     if not filled:
         return pd.DataFrame(columns=[*IDENTITY, *required]).astype(dict.fromkeys(required, float))
     return pd.concat(filled, ignore_index=True)
+
+
+def provenance_of(sweep: Sweep, trial_id: str) -> dict[str, Any]:
+    """What provenance.json says of a trial: commit, packages, hardware; {} where it says nothing."""
+    return read_object(sweep.path / "trials" / trial_id / "provenance.json")
 
 
 def records_of(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -86,6 +86,8 @@ class Axes(_Model):
         if self.train_batch != product:
             parts = f"num_prompts * group_size = {self.num_prompts} * {self.group_size} = {product}"
             raise ValueError(f"train_batch is {self.train_batch}, needed is {parts}")
+        for name in self.__pydantic_extra__:
+            _printable(name)
         return self
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.console import print_report
 from analysis.errors import InputError
-from analysis.load import load_sweep
+from analysis.load import Asked, load_sweep
 from analysis.write import write_report
 
 
@@ -16,12 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("sweep", type=Path, help="folder of the sweep, such as results/default")
     parser.add_argument(
-        "--target", type=_target, help="another target than the plan's, in units of its metric; auto: a rule chooses it"
+        "--target", type=target_of, help="another target than the plan's, in units of its metric; auto: a rule chooses it"
     )
 
 
-def _target(text: str) -> float | str:
-    return text if text == "auto" else float(text)
+def target_of(text: str) -> Asked:
+    """The value of --target: a number, or auto."""
+    return "auto" if text == "auto" else float(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,0 +1,208 @@
+"""Two sweeps side by side: what moved, by how much, and what else differs between them.
+
+The sweeps are independent. The limits of a ratio or a difference come from those of the two numbers (MOVER: Zou and
+Donner, Statistics in Medicine 27, 2008), which keeps intervals that are not symmetric as they are: with b - a for
+d, L = d - sqrt((b - b_low)^2 + (a_high - a)^2), U = d + sqrt((b_high - b)^2 + (a - a_low)^2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.load import Sweep
+from analysis.penalty import Interval
+from analysis.plain import interval_json, plain
+from analysis.results import Results
+from analysis.settings import differences
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sweeps with its results."""
+
+    sweep: Sweep
+    results: Results
+
+    @property
+    def reference(self) -> Mapping[str, Any]:
+        """The row of the reference arm in report.json."""
+        report = self.results.report
+        found: Mapping[str, Any] = next(arm for arm in report["arms"] if arm["arm"] == report["reference_arm"])
+        return found
+
+
+def difference(first: Interval, second: Interval) -> Interval:
+    """second - first of two independent estimates, by the formula above.
+
+    A limit needs one of each; where an estimate is unknown but for a bound, the bounds' difference is a (wider) limit.
+
+    >>> found = difference(Interval(1.0, 0.0, 2.0), Interval(5.0, 4.0, 9.0))
+    >>> found.estimate, round(found.low, 3), round(found.high, 3)  # 4 - sqrt(1 + 1), 4 + sqrt(16 + 1)
+    (4.0, 2.586, 8.123)
+    >>> difference(Interval(1.0, 0.0, 2.0), Interval(None, 4.0, None, "lower"))
+    Interval(estimate=None, low=2.0, high=None, bound='lower')
+    """
+    low, high = _gap(second, first), _gap(first, second)
+    upper = None if high is None else -high
+    if first.estimate is not None and second.estimate is not None:
+        return Interval(second.estimate - first.estimate, low, upper)
+    if (low is None) == (upper is None):
+        return Interval(None, low, upper)
+    return Interval(None, low, upper, "lower" if upper is None else "upper")
+
+
+def _gap(above: Interval, below: Interval) -> float | None:
+    """The lower limit of above - below."""
+    if above.low is None or below.high is None:
+        return None
+    if above.estimate is None or below.estimate is None:
+        return above.low - below.high
+    half = math.hypot(above.estimate - above.low, below.high - below.estimate)
+    return above.estimate - below.estimate - half
+
+
+def ratio(first: Interval, second: Interval) -> Interval:
+    """second / first of two independent positive estimates: the difference of their logarithms.
+
+    >>> found = ratio(Interval(1.0, 0.8, 1.25), Interval(2.0, 1.6, 2.5))  # log limits +- 0.2231 sqrt(2)
+    >>> round(found.estimate, 3), round(found.low, 3), round(found.high, 3)
+    (2.0, 1.459, 2.742)
+    """
+
+    def logs(interval: Interval) -> Interval:
+        parts = (interval.estimate, interval.low, interval.high)
+        estimate, low, high = (None if x is None or x <= 0 else math.log(x) for x in parts)
+        return Interval(estimate, low, high)
+
+    return difference(logs(first), logs(second)).map(math.exp)
+
+
+def compare_sweeps(first: Side, second: Side) -> dict[str, Any]:
+    """The content of compare.json (results/README.md), less its words."""
+    sides = (first, second)
+    found = {
+        "format": 1,
+        "sweeps": [_about(side) for side in sides],
+        "differences": differences(first.sweep, second.sweep),
+        "matched_by": matched_by(sides),
+        "quantities": [_quantity(name, unit, _pair(sides, path)) for name, unit, path in QUANTITIES],
+        "slopes": {network: _slope(sides, network) for network in ("actor", "critic")},
+        "arms": [_arm(pair) for pair in matched_arms(sides)],
+        "errors": [f"{name(side, sides)}: {text}" for side in sides for text in side.results.report["errors"]],
+        "warnings": [f"{name(side, sides)}: {text}" for side in sides for text in side.results.report["warnings"]],
+    }
+    rows: dict[str, Any] = plain(found)
+    return rows
+
+
+def name(side: Side, sides: Sequence[Side]) -> str:
+    """The sweep's name; where both have one name, with the folder that tells them apart: `default in there`."""
+    names = [other.sweep.name for other in sides]
+    if len(set(names)) == len(names):
+        return side.sweep.name
+    own, *others = (other.sweep.path.resolve().parts for other in (side, *(o for o in sides if o is not side)))
+    away = [part for part in own if part not in others[0]]
+    return f"{side.sweep.name} in {away[-1] if away else '/'.join(own[-2:])}"
+
+
+def _about(side: Side) -> dict[str, Any]:
+    report = side.results.report
+    kept = ("sweep", "question", "target", "reference_arm", "recommendation", "learning_signal")
+    train = report["critical_batch"]["train"]
+    aligned = [train["smallest_aligned"], train["largest_aligned"]]
+    about = {key: report[key] for key in kept} | {"path": str(side.sweep.path), "aligned_range": aligned}
+    return about | {"reference_batch": side.reference["train_batch"], "first_not_aligned": train["first_not_aligned"]}
+
+
+# (name, unit, where it is: keys of report.json, of the reference's row where the first is "reference").
+QUANTITIES = (
+    ("N* of the reference", "samples", ("reference", "samples_to_target")),
+    ("B_c of the fit", "responses", ("critical_batch", "train", "fit")),
+    ("gradient noise scale", "responses", ("noise_scale",)),
+    ("responses in flight that fill generation", "responses", ("critical_batch", "generation", "samples")),
+    ("q of the reference", "samples per second", ("reference", "throughput")),
+)
+
+
+def _pair(sides: Sequence[Side], path: Sequence[str]) -> tuple[Interval, Interval]:
+    first, second = (_read(side, path) for side in sides)
+    return first, second
+
+
+def _read(side: Side, path: Sequence[str]) -> Interval:
+    value: Any = {"reference": side.reference, **side.results.report}
+    for key in path:
+        value = value[key]
+    return interval_of(value)
+
+
+def interval_of(value: Mapping[str, Any]) -> Interval:
+    """An interval of report.json: `estimate`, or what stands for it in a fit or in a throughput, with ci95."""
+    estimate = next((value[key] for key in ("estimate", "critical_batch", "samples_per_s") if key in value), None)
+    low, high = value.get("ci95", (None, None))
+    return Interval(estimate, low, high, value.get("bound"))
+
+
+def _quantity(title: str, unit: str, pair: tuple[Interval, Interval]) -> dict[str, Any]:
+    values = [interval_json(value) for value in pair]
+    return {"name": title, "unit": unit, "values": values, "ratio": interval_json(ratio(*pair))}
+
+
+def _slope(sides: Sequence[Side], network: str) -> dict[str, Any]:
+    rows = [side.results.report["gradient_slope"][network] for side in sides]
+    pair = [Interval(row["slope"], *row["ci95"]) for row in rows]
+    ranges = [row["train_batch_range"] for row in rows]
+    values = [interval_json(value) | {"train_batch_range": span} for value, span in zip(pair, ranges, strict=True)]
+    return {"values": values, "difference": interval_json(difference(*pair))}
+
+
+def matched_by(sides: Sequence[Side]) -> str:
+    """What makes arms of the two a pair: the batch, where the references have one batch, else B / B_ref."""
+    first, second = (side.reference["train_batch"] for side in sides)
+    return "train_batch" if first == second else "kappa"
+
+
+def matched_arms(sides: Sequence[Side]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Pairs of arms with one learning-rate rule and one batch (or B / B_ref), by batch; among several by name or G."""
+    by = matched_by(sides)
+    keyed: list[dict[tuple[Any, ...], list[Mapping[str, Any]]]] = []
+    for side in sides:
+        rows: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        for arm in side.results.report["arms"]:
+            batch = arm["train_batch"]
+            place = batch if by == "train_batch" else batch / side.reference["train_batch"]
+            rows.setdefault((place, arm["lr_rule"]), []).append(arm)
+        keyed.append(rows)
+    found = []
+    for key in sorted(keyed[0].keys() & keyed[1].keys()):
+        found += _pairs(keyed[0][key], keyed[1][key])
+    return found
+
+
+def _pairs(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+    if len(first) == len(second) == 1:
+        return [(first[0], second[0])]
+    for key in ("arm", "group_size"):
+        ours, theirs = ({arm[key]: arm for arm in arms} for arms in (first, second))
+        if ours.keys() & theirs.keys() and (len(ours), len(theirs)) == (len(first), len(second)):
+            return [(ours[value], theirs[value]) for value in ours if value in theirs]
+    return []
+
+
+def _arm(pair: tuple[Mapping[str, Any], Mapping[str, Any]]) -> dict[str, Any]:
+    """A pair of arms: what each is, and r_N, r_q, r_T of both with the second's over the first's."""
+    keys = ("arm", "train_batch", "group_size", "verdict", "aligned")
+    found: dict[str, Any] = {key: [arm[key] for arm in pair] for key in keys} | {"lr_rule": pair[0]["lr_rule"]}
+    for key in ("r_N", "r_q", "r_T"):
+        values = [_ratio_of(arm, key) for arm in pair]
+        found[key] = {"values": [interval_json(v) for v in values], "ratio": interval_json(ratio(*values))}
+    return found
+
+
+def _ratio_of(arm: Mapping[str, Any], key: str) -> Interval:
+    if key == "r_q":
+        return Interval(arm["r_q"], *arm["r_q_ci95"])
+    return interval_of(arm[key])
