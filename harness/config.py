@@ -275,6 +275,7 @@ class TrialConfig(Sections):
                 f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1 "
                 "(execution.trainer deepspeed takes more)"
             )
+        self._can_stream()
         if self.budget_samples < train_batch:
             raise InputError(
                 f"budget_samples: {self.budget_samples} is below one rollout batch of {train_batch} responses "
@@ -289,6 +290,23 @@ class TrialConfig(Sections):
                 f"task.{self.task.name} with num_digits {self.task.num_digits} has {possible}, needs fewer"
             )
         return self
+
+    def _can_stream(self) -> None:
+        """What the mode streaming asks of the batch and of the algorithm."""
+        if self.execution.mode == "synchronous":
+            return
+        shape, group_size = self.batch_shape, self.batch.group_size
+        if shape.gen_batch < shape.train_batch or shape.gen_batch % group_size:
+            least = max(shape.train_batch, -(-shape.gen_batch // group_size) * group_size)
+            raise InputError(
+                f"batch.gen_batch: {shape.gen_batch}; the mode streaming needs whole groups of {group_size} and at "
+                f"least the train batch of {shape.train_batch}: {least}"
+            )
+        if self.algorithm.name == "remax":
+            raise InputError(
+                "execution.mode: streaming; remax compares with a greedy response of the policy that is trained, needs "
+                "synchronous"
+            )
 
 
 MOST_SEEDS = 100_000

@@ -30,9 +30,39 @@ class VllmConfig(Strict):
 
 
 class DeepSpeedConfig(Strict):
-    """Settings of the trainer deepspeed."""
+    """Settings of the trainer deepspeed. With model.dtype bfloat16 the optimizer works on weights in float32."""
 
     zero_stage: int = Field(2, ge=0, le=3, description="what the ranks share: 1 optimizer, 2 gradients, 3 weights too")
+    whole_below: Count = Field(100_000, description="parameters of fewer elements stay whole on each rank, stage 3")
+    activation_checkpointing: bool = Field(False, description="compute activations again in the backward pass")
+    offload_optimizer: bool = Field(False, description="float32 weights and Adam's moments in CPU memory, stages 1-3")
+    offload_parameters: bool = Field(False, description="weights in CPU memory between their uses, stage 3")
+
+    @model_validator(mode="after")
+    def _can_be_shared(self) -> Self:
+        for field, least in (("offload_optimizer", 1), ("offload_parameters", 3)):
+            if getattr(self, field) and self.zero_stage < least:
+                raise InputError(
+                    f"execution.deepspeed.{field}: true at zero_stage {self.zero_stage}; needs at least stage {least}"
+                )
+        return self
+
+
+class StreamingConfig(Strict):
+    """Settings of the mode streaming."""
+
+    order: Literal["arrival", "prompt"] = Field(
+        "arrival", description="finished groups are trained on as they finish, or in the order of their prompts"
+    )
+    unfinished: Literal["continue", "restart"] = Field(
+        "continue", description="what responses in flight do when new weights arrive"
+    )
+    max_staleness_updates: PositiveInt | None = Field(
+        None, description="groups with a token that more updates have passed since are dropped; unset: none"
+    )
+    steps_while_training: Count = Field(
+        0, description="tokens of each response that an engine in the trial's process samples before new weights arrive"
+    )
 
 
 class ExecutionConfig(Strict):
@@ -47,7 +77,10 @@ class ExecutionConfig(Strict):
     layout: Literal["colocated", "separate"] = Field(
         "colocated", description="engines take turns with the trainer on its devices, or have their own"
     )
-    mode: Literal["synchronous"] = Field("synchronous", description="order of generation and training")
+    mode: Literal["synchronous", "streaming"] = Field(
+        "synchronous", description="generate, then train, in turns; or generate on while training"
+    )
+    streaming: StreamingConfig = Field(default_factory=StreamingConfig, description="mode streaming")
     workers: PositiveInt | None = Field(None, description="trials at a time; unset: as many as fit")
     threads: PositiveInt = Field(1, description="threads of each process of a trial")
     gpus_per_rank: float = Field(0.0, ge=0, description="GPUs of each process that trains, may be a fraction")

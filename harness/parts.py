@@ -151,5 +151,5 @@ def _engine(
     if not config.execution.num_engines:
         return TransformersEngine(model, tokenizer, config.batch.gen_batch)
     arguments = [(config, results_dir)] * config.execution.num_engines
-    members = processes.enter_context(closing(spawn("engine", "harness.rollout.replicas:EngineProcess", arguments)))
+    members = processes.enter_context(closing(spawn("engine", "harness.rollout.process:EngineProcess", arguments)))
     return EngineReplicas(members)

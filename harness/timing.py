@@ -10,6 +10,7 @@ from typing import Any
 from harness.config import StatisticsConfig
 from harness.parts import build_parts
 from harness.plan import PlannedTrial
+from harness.streaming import open_intake
 from harness.update import Progress, run_update
 
 
@@ -24,10 +25,11 @@ def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict
     seconds: dict[str, float] = {}
     with closing(build_parts(config, results_dir)) as parts:
         progress = Progress()
-        run_update(parts, progress)
+        intake = open_intake(parts, progress)
+        run_update(parts, progress, intake)
         started_s = time.perf_counter()
         while updates == 0 or time.perf_counter() - started_s < min_seconds:
-            update = run_update(parts, progress)
+            update = run_update(parts, progress, intake)
             updates += 1
             samples += update.samples_trained
             tokens += update.tokens_trained

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,9 @@ from harness.noise import passed
 from harness.parts import Parts, build_parts
 from harness.plan import PlannedTrial
 from harness.provenance import provenance
+from harness.rollout.intake import Intake
 from harness.run_dir import RunDir
+from harness.streaming import open_intake
 from harness.tracking.jsonl import JsonlSink, read_records
 from harness.tracking.sink import MetricSink
 from harness.tracking.wandb import WandbSink
@@ -69,6 +71,7 @@ def _loop(
 ) -> Generator[StepRecord, None, tuple[Status, str]]:
     config = parts.config
     started_s = time.perf_counter() - progress.wall_s
+    intake = open_intake(parts, progress)
 
     def keep(record: StepRecord) -> StepRecord:
         for name, value in record.metrics.items():
@@ -83,19 +86,22 @@ def _loop(
             yield keep(_eval_record(parts, progress, started_s))
         while progress.samples_trained < config.budget_samples:
             before = progress.samples_trained
-            update = run_update(parts, progress)
-            yield keep(_train_record(parts, progress, started_s, update))
-            if passed(config.evaluation.every_samples, before, progress.samples_trained):
-                yield keep(_eval_record(parts, progress, started_s))
-            if passed(config.checkpoint_every_samples, before, progress.samples_trained):
-                truth.sync()
-                _save(run, parts, progress)
+            update = run_update(parts, progress, intake)
+            yield keep(_train_record(parts, progress, started_s, update, intake))
+            with intake.paused() if intake else nullcontext():
+                if passed(config.evaluation.every_samples, before, progress.samples_trained):
+                    yield keep(_eval_record(parts, progress, started_s))
+                if passed(config.checkpoint_every_samples, before, progress.samples_trained):
+                    truth.sync()
+                    _save(run, parts, progress)
     except Diverged as reason:
         return "diverged", str(reason)
     return "completed", "the sample budget is used"
 
 
-def _train_record(parts: Parts, progress: Progress, started_s: float, update: Update) -> StepRecord:
+def _train_record(
+    parts: Parts, progress: Progress, started_s: float, update: Update, intake: Intake | None
+) -> StepRecord:
     return _record(
         "train",
         progress,
@@ -112,7 +118,8 @@ def _train_record(parts: Parts, progress: Progress, started_s: float, update: Up
             "tokens_trained": update.tokens_trained,
             "seconds": update.seconds,
             "samples_dropped": update.samples_dropped,
-            "samples_in_flight": 0,
+            "samples_in_flight": intake.samples_in_flight if intake else 0,
+            **({} if intake is None else {"engine": intake.usage()}),
         },
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from harness.algorithm.advantages import zero_variance
 from harness.config import OptimizerConfig
 from harness.evaluation import score_groups
 from harness.parts import Parts
+from harness.rollout.intake import Intake
 from harness.steps import train
 from harness.training.trainer import Diverged
 from harness.types import RolloutGroup, ScoredGroups, UpdateStats
@@ -40,31 +41,35 @@ class Stopwatch:
 
 @dataclass
 class Progress:
-    """The true counters of a trial; with the state of its parts, all that a checkpoint holds."""
+    """The true counters of a trial; with the state of its parts, all that a checkpoint holds.
+
+    prompts_used: first prompt that was never reached; prompts_again: those below it that are to be generated (again).
+    """
 
     samples_trained: int = 0
     samples_generated: int = 0
+    samples_dropped: int = 0
     optimizer_steps: int = 0
     rollout_batches: int = 0
     prompts_used: int = 0
+    prompts_again: list[int] = field(default_factory=list)
     wall_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one rollout batch did. `trained` are the groups of `generated` that entered a gradient."""
+    """What one rollout batch did. `trained` are the groups of `generated` that entered a gradient.
+
+    samples_dropped: sampled responses that were not trained on, greedy ones left out, those too old included.
+    """
 
     generated: ScoredGroups
     trained: ScoredGroups
+    samples_dropped: int
     lr: float
     critic_lr: float | None
     stats: UpdateStats
     seconds: dict[str, float]
-
-    @property
-    def samples_dropped(self) -> int:
-        """Sampled responses that were not trained on; greedy ones are no candidates."""
-        return self.generated.rewards_PG.size - self.samples_trained
 
     @property
     def samples_trained(self) -> int:
@@ -98,51 +103,94 @@ class Update:
         return metrics
 
 
-def run_update(parts: Parts, progress: Progress) -> Update:
-    """Generate, reward, train, sync; counters move with what happened. Raises Diverged."""
+def run_update(parts: Parts, progress: Progress, intake: Intake | None = None) -> Update:
+    """Generate, reward, train, sync; counters move with what happened. Raises Diverged.
+
+    With an intake (mode streaming) responses come from there, and the phase `generate` is the time spent waiting.
+    """
     watch = Stopwatch()
-    generated, trained = collect(parts, progress, watch)
-    samples_trained = progress.samples_trained + trained.rewards_PG.size
+    batch = collect(parts, progress, watch, intake)
+    version, samples_before = progress.rollout_batches, progress.samples_trained
+    samples_trained = samples_before + batch.trained.rewards_PG.size
     lr = learning_rate(parts.config.optimizer, samples_trained)
     critic = parts.config.critic_optimizer
     critic_lr = None if critic is None else learning_rate(critic, samples_trained)
     with watch.phase("train"):
-        stats = train(parts, trained, lr, critic_lr, progress.rollout_batches, progress.samples_trained)
+        stats = train(parts, batch.trained, lr, critic_lr, version, samples_before)
+    if intake is not None:
+        stats = replace(stats, metrics={**stats.metrics, **intake.metrics(batch.trained.sampled, version)})
+        with watch.phase("generate"):
+            intake.while_training()
     progress.samples_trained = samples_trained
+    progress.samples_dropped += batch.samples_dropped
     progress.optimizer_steps += stats.optimizer_steps
     progress.rollout_batches += 1
     with watch.phase("sync"):
         parts.engine.update_weights(parts.trainer.weights(), progress.rollout_batches)
-    return Update(generated, trained, lr, critic_lr, stats, watch.seconds)
+        if intake is not None:
+            intake.updated(progress.rollout_batches, progress.samples_trained)
+    if intake is not None:
+        _count(progress, intake)
+    return Update(batch.generated, batch.trained, batch.samples_dropped, lr, critic_lr, stats, watch.seconds)
 
 
-def collect(parts: Parts, progress: Progress, watch: Stopwatch) -> tuple[ScoredGroups, ScoredGroups]:
-    """What is generated, and what of it is trained on: num_prompts groups, less those dropped and not replaced.
+def _count(progress: Progress, intake: Intake) -> None:
+    """Take over the counters of the streams. RuntimeError when a response is unaccounted for."""
+    progress.samples_generated = intake.samples_generated
+    progress.prompts_again, progress.prompts_used = intake.to_generate()
+    known = progress.samples_trained + progress.samples_dropped + intake.samples_in_flight
+    if progress.samples_generated != known:
+        raise RuntimeError(
+            f"{progress.samples_generated} responses generated, but {progress.samples_trained} trained on, "
+            f"{progress.samples_dropped} dropped and {intake.samples_in_flight} in flight make {known}"
+        )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What was generated, what of it is trained on, and how many sampled responses are not."""
+
+    generated: ScoredGroups
+    trained: ScoredGroups
+    samples_dropped: int
+
+
+def collect(parts: Parts, progress: Progress, watch: Stopwatch, intake: Intake | None = None) -> _Batch:
+    """num_prompts groups, less those without a signal that are dropped and not replaced, where the algorithm says so.
 
     Without a single live group a batch is trained on as it is, with a gradient of zero: a policy without any signal
     uses up its budget like every other and shows as what it is.
     """
     wanted, rounds = parts.config.batch.num_prompts, parts.algorithm.needs.refill_rounds
-    generated = _collect_round(parts, progress, watch, wanted)
+    generated, too_old = _collect_round(parts, progress, watch, wanted, intake)
     if rounds is None:
-        return generated, generated
+        return _Batch(generated, generated, too_old)
     for _ in range(rounds):
         missing = wanted - int((~zero_variance(generated.rewards_PG)).sum())
         if missing == 0:
             break
-        generated = generated.joined(_collect_round(parts, progress, watch, missing))
+        more, old = _collect_round(parts, progress, watch, missing, intake)
+        generated, too_old = generated.joined(more), too_old + old
     live_P = ~zero_variance(generated.rewards_PG)
-    return generated, generated.selected(live_P if live_P.any() else np.arange(len(live_P)) < wanted)
+    trained = generated.selected(live_P if live_P.any() else np.arange(len(live_P)) < wanted)
+    return _Batch(generated, trained, generated.rewards_PG.size - trained.rewards_PG.size + too_old)
 
 
-def _collect_round(parts: Parts, progress: Progress, watch: Stopwatch, num_prompts: int) -> ScoredGroups:
+def _collect_round(
+    parts: Parts, progress: Progress, watch: Stopwatch, num_prompts: int, intake: Intake | None
+) -> tuple[ScoredGroups, int]:
+    """Scored groups, and the number of responses that were dropped as too old on the way."""
+    too_old = 0
     with watch.phase("generate"):
-        groups = generate(parts, progress.prompts_used, num_prompts)
-    progress.prompts_used += len(groups)
-    progress.samples_generated += sum(len(group.rollouts) for group in groups)
+        if intake is None:
+            groups = generate(parts, progress.prompts_used, num_prompts)
+            progress.prompts_used += len(groups)
+            progress.samples_generated += sum(len(group.rollouts) for group in groups)
+        else:
+            groups, too_old = intake.take(num_prompts, progress.rollout_batches)
     with watch.phase("reward"):
         rewards_PR = reward(parts, groups)
-    return ScoredGroups(tuple(groups), rewards_PR, parts.algorithm.needs.greedy_responses)
+    return ScoredGroups(tuple(groups), rewards_PR, parts.algorithm.needs.greedy_responses), too_old
 
 
 def generate(parts: Parts, first_prompt: int, num_prompts: int) -> list[RolloutGroup]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
 
 class Decoder:
@@ -47,7 +49,7 @@ class Decoder:
 
         Raises ValueError for models whose cache forgets (sliding windows): rows of different ages do not align there.
         """
-        if any(layer.is_sliding for layer in self.cache.layers):
+        if any(not isinstance(layer, DynamicLayer) or layer.is_sliding for layer in self.cache.layers):
             raise ValueError("responses of different ages cannot share the cache of a model with a sliding window")
         self._trim()
         widths = self._width, other._width
@@ -58,11 +60,16 @@ class Decoder:
         ]
         mask_RL = torch.cat(masks)
         self.mask_RL = None if bool(mask_RL.all()) else mask_RL
-        for mine, theirs in zip(self.cache.layers, other.cache.layers, strict=True):
+        for mine, theirs in zip(self._layers, other._layers, strict=True):
             mine.keys = _stacked(mine.keys, theirs.keys, width)
             mine.values = _stacked(mine.values, theirs.values, width)
         self.position_R = torch.cat([self.position_R, other.position_R])
         self.logits_RV = torch.cat([self.logits_RV, other.logits_RV])
+
+    @property
+    def _layers(self) -> list[Any]:
+        """Each with its keys and values [R, heads, L, size]."""
+        return list(self.cache.layers)
 
     @property
     def _width(self) -> int:
@@ -79,7 +86,7 @@ class Decoder:
             return
         unused = int((~self.mask_RL).all(dim=0).long().cumprod(0).sum())
         if unused:
-            for layer in self.cache.layers:
+            for layer in self._layers:
                 layer.keys, layer.values = layer.keys[..., unused:, :], layer.values[..., unused:, :]
             self.mask_RL = self.mask_RL[:, unused:]
 

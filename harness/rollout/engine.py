@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
-from harness.types import Prompt, RolloutGroup
+from harness.types import Prompt, Rollout, RolloutGroup
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,39 @@ class Sampling:
         return self.num_sampled + self.num_greedy
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A response that ended."""
+
+    prompt_index: int
+    prompt_ids_L: np.ndarray
+    response: int
+    rollout: Rollout
+
+
+class OpenFlight(Protocol):
+    """Responses that stay in flight between calls, and go on under whatever weights the engine has by then.
+
+    What they have computed so far stays in the cache, under the weights of its time; log-probabilities are those of
+    the distribution that each token was drawn from.
+    """
+
+    tokens_discarded: int
+
+    @property
+    def size(self) -> int:
+        """Responses in flight."""
+
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        """Put every response to these prompts in flight."""
+
+    def step(self) -> list[Arrival]:
+        """At least one more token for each response in flight, if there is one; those that ended."""
+
+    def restart(self) -> None:
+        """Start everything in flight over from its first token, with the same draws; counts the tokens discarded."""
+
+
 class RolloutEngine(Protocol):
     """Samples responses with the weights it was last given."""
 
@@ -42,3 +76,10 @@ class RolloutEngine(Protocol):
 
     def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Sample from these weights from now on. `weights` may go unread when the engine shares them already."""
+
+
+class SteppingEngine(RolloutEngine, Protocol):
+    """An engine in this process whose responses may stay in flight between calls."""
+
+    def open_flight(self, sampling: Sampling, capacity: int) -> OpenFlight:
+        """Room for `capacity` responses that are drawn like this. Other calls may come between its steps."""

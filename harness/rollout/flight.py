@@ -81,6 +81,12 @@ class Flight:
         self.place_R = place_R[~ended_R]
         return place_R[ended_R]
 
+    def clear(self) -> int:
+        """Take everything out of flight; returns the tokens that are lost."""
+        lost = int(self.lengths_S[self.place_R].sum())
+        self.place_R, self.decoder = self.place_R[:0], None
+        return lost
+
     def rollout(self, place: int) -> Rollout:
         """The response at a place, as long as nothing new has taken it."""
         length = self.lengths_S[place]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from harness.config import TrialConfig
-from harness.members import Members, Shared, call_all
-from harness.models import load_tokenizer
-from harness.rollout.engine import RolloutEngine, Sampling
-from harness.rollout.transformers import TransformersEngine
-from harness.tasks import make_task
+from harness.members import Members, call_all, call_each
+from harness.rollout.engine import Sampling
+from harness.rollout.stream import StreamSettings, StreamState
 from harness.types import Prompt, RolloutGroup
-from harness.warm_start import load_policy
 
 CHUNK_BYTES = 32 * 1024**2
+POLL_S = 0.05
 Weights = Iterable[tuple[str, torch.Tensor]]
 
 
@@ -47,25 +43,34 @@ class EngineReplicas:
         self.weights_version = version
 
 
-class EngineProcess:
-    """The engine of one process, with weights of its own, built from the trial's configuration."""
+class ReplicaSource:
+    """The streams of all replicas (see harness.rollout.intake.Source). They run on while the trial trains."""
 
-    def __init__(self, config: TrialConfig, results_dir: Path) -> None:
-        self.engine = make_engine(config, results_dir)
+    def __init__(self, members: Members, settings: Sequence[StreamSettings]) -> None:
+        self.members = members
+        call_each(members, "open_stream", [(each,) for each in settings])
+        self.states: list[StreamState] = []
+        self.poll(0)
 
-    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
-        return self.engine.generate(prompts, sampling)
+    def poll(self, most: int | None) -> list[RolloutGroup]:
+        finished: list[RolloutGroup] = []
+        self.states = []
+        for groups, state in call_all(self.members, "collect", most, POLL_S if most != 0 else 0.0):
+            finished += groups
+            self.states.append(state)
+        return finished
 
-    def update_weights(self, chunks: Sequence[Shared], version: int) -> None:
-        """Take the weights up chunk by chunk."""
-        self.engine.update_weights((pair for chunk in chunks for pair in chunk.get()), version)
+    def move(self, steps: int) -> None:
+        pass
 
+    def restart(self) -> None:
+        call_all(self.members, "restart")
 
-def make_engine(config: TrialConfig, results_dir: Path) -> RolloutEngine:
-    """An engine that shares nothing with a trainer."""
-    tokenizer = load_tokenizer(config.model, make_task(config.task).alphabet)
-    model = load_policy(config, tokenizer, results_dir).requires_grad_(False)
-    return TransformersEngine(model, tokenizer, config.batch.gen_batch)
+    def pause(self) -> None:
+        call_all(self.members, "pause")
+
+    def resume(self) -> None:
+        call_all(self.members, "resume")
 
 
 def in_chunks(weights: Weights, most_bytes: int) -> Iterator[list[tuple[str, torch.Tensor]]]:

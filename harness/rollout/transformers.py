@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness.models import encode_prompts
 from harness.rollout.decoder import Decoder
-from harness.rollout.engine import Sampling
+from harness.rollout.engine import Arrival, Sampling
 from harness.rollout.flight import Flight
 from harness.types import Prompt, Rollout, RolloutGroup
 
@@ -58,3 +58,57 @@ class TransformersEngine:
             RolloutGroup(prompt, prompt_ids[index], tuple(rollouts[index * size : (index + 1) * size]))
             for index, prompt in enumerate(prompts)
         ]
+
+    def open_flight(self, sampling: Sampling, capacity: int) -> TransformersFlight:
+        return TransformersFlight(self, sampling, capacity)
+
+
+class TransformersFlight:
+    """See OpenFlight. The draws of a response depend on nothing that is in flight with it."""
+
+    def __init__(self, engine: TransformersEngine, sampling: Sampling, capacity: int) -> None:
+        self.engine = engine
+        self.flight = Flight(partial(Decoder, engine.model), sampling, engine.end_ids, capacity)
+        self.prompts_S: list[tuple[Prompt, np.ndarray] | None] = [None] * capacity
+        self.tokens_discarded = 0
+
+    @property
+    def size(self) -> int:
+        return self.flight.size
+
+    @torch.inference_mode()
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        prompt_ids = encode_prompts(self.engine.tokenizer, prompts)
+        size = self.flight.sampling.num_responses
+        prompt_R, response_R = np.divmod(np.arange(len(prompts) * size), size)
+        self._begin(prompts, prompt_ids, prompt_R, response_R)
+
+    @torch.inference_mode()
+    def step(self) -> list[Arrival]:
+        arrivals = []
+        for place in self.flight.step(self.engine.weights_version):
+            prompt, prompt_ids = self._prompt(place)
+            response = int(self.flight.response_S[place])
+            arrivals.append(Arrival(prompt.index, prompt_ids, response, self.flight.rollout(int(place))))
+        return arrivals
+
+    @torch.inference_mode()
+    def restart(self) -> None:
+        places, response_R = self.flight.place_R, self.flight.response_S[self.flight.place_R]
+        held = {prompt.index: (prompt, ids) for prompt, ids in (self._prompt(place) for place in places)}
+        number = {index: n for n, index in enumerate(held)}
+        prompt_R = np.array([number[self._prompt(place)[0].index] for place in places], dtype=np.int64)
+        self.tokens_discarded += self.flight.clear()
+        if len(places):
+            self._begin([p for p, _ in held.values()], [ids for _, ids in held.values()], prompt_R, response_R)
+
+    def _begin(
+        self, prompts: Sequence[Prompt], prompt_ids: Sequence[np.ndarray], prompt_R: np.ndarray, response_R: np.ndarray
+    ) -> None:
+        for place, p in zip(self.flight.begin(prompts, prompt_ids, prompt_R, response_R), prompt_R, strict=True):
+            self.prompts_S[place] = prompts[p], prompt_ids[p]
+
+    def _prompt(self, place: np.int64 | int) -> tuple[Prompt, np.ndarray]:
+        held = self.prompts_S[place]
+        assert held is not None  # every place in flight has one
+        return held
