@@ -176,8 +176,8 @@ def _first_at(x_M: np.ndarray, y_M: np.ndarray, goal: float) -> float | None:
 class Plateau:
     """Where a rate has most of what it can reach.
 
-    interval: the in-flight batch at 90% of the plateau, None where it was not reached. per_s: the rate at the plateau
-    (a lower bound where it was not reached).
+    interval: the in-flight batch at 90% of the plateau, empty where it was not reached, an upper bound where the
+    smallest batch has it. per_s: the rate at the plateau (a lower bound where it was not reached).
     """
 
     interval: Interval
@@ -204,6 +204,8 @@ def plateau(in_flight_A: np.ndarray, rates_RA: np.ndarray) -> Plateau | None:
     where, per_s = _first_at_plateau(in_flight_A, log_rates_RA.mean(axis=0))
     if where is None:
         return Plateau(Interval(), per_s, False)
+    if where == in_flight_A[0]:
+        return Plateau(Interval(None, None, where, "upper"), per_s, True)
     each = [_first_at_plateau(in_flight_A, row_A)[0] for row_A in log_rates_RA]
     if len(each) < 2 or None in each:
         return Plateau(Interval(where), per_s, True)

@@ -17,7 +17,7 @@ from analysis.critical import HyperbolaFit, crossing_batch, fit_hyperbola
 from analysis.penalty import ALIGNED_HIGH, Interval, LogSample
 from analysis.scales import Scales
 
-Regime = Literal["generation first", "training first", "not told apart", "neither reached", "unknown"]
+Regime = Literal["generation_first", "training_first", "not_told_apart", "neither_reached", "unknown"]
 
 
 def geometric_mean(a: Interval, b: Interval) -> Interval:
@@ -84,24 +84,24 @@ def which_knee_first(generation: Interval, generation_reached: bool | None, trai
     >>> knee, later = Interval(100.0, 80.0, 120.0), Interval(300.0, 200.0, 500.0)
     >>> none = Interval(None, 512.0, None, "lower")
     >>> which_knee_first(knee, True, later), which_knee_first(later, True, knee), which_knee_first(knee, True, none)
-    ('generation first', 'training first', 'generation first')
+    ('generation_first', 'training_first', 'generation_first')
     >>> which_knee_first(Interval(), False, later), which_knee_first(Interval(), False, none)
-    ('training first', 'neither reached')
+    ('training_first', 'neither_reached')
     >>> which_knee_first(Interval(150.0, 90.0, 250.0), True, later), which_knee_first(Interval(), None, later)
-    ('not told apart', 'unknown')
+    ('not_told_apart', 'unknown')
     """
     training_reached = training.bound != "lower" and (training.estimate is not None or training.high is not None)
     if generation_reached is None or (not training_reached and training.bound != "lower"):
         return "unknown"
     if not generation_reached:
-        return "training first" if training_reached else "neither reached"
+        return "training_first" if training_reached else "neither_reached"
     if not training_reached:
-        return "generation first"
+        return "generation_first"
     if generation.high is not None and training.low is not None and generation.high < training.low:
-        return "generation first"
+        return "generation_first"
     if generation.low is not None and training.high is not None and training.high < generation.low:
-        return "training first"
-    return "not told apart"
+        return "training_first"
+    return "not_told_apart"
 
 
 @dataclass(frozen=True)

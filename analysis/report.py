@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from analysis.caveats import caveats_of, errors_of
-from analysis.critical import PLATEAU_FRAC, HyperbolaFit, Plateau, twenty_percent_batch
+from analysis.critical_report import critical_report
 from analysis.findings import findings, noise_json
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
 from analysis.plain import interval_json, plain
@@ -31,7 +31,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         "gradient_slope": {network: _slope(scales.slope(network)) for network in ("actor", "critic")},
         "gradient_window_samples": scales.window_samples,
         "noise_scale": noise_json(scales.noise_scale()) | {"from_norms": noise_json(scales.noise_scale_from_norms())},
-        "critical_batch": {"train": _critical_train(study, scales), "generation": _critical_generation(scales)},
+        **critical_report(scales),
         **findings(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
@@ -160,47 +160,6 @@ def _slope(slope: Slope) -> dict[str, Any]:
         "train_batch_range": list(slope.train_batch_range or (None, None)),
     }
     return found | ({"flag": slope.flag} if slope.flag else {})
-
-
-def _critical_train(study: Study, scales: Scales) -> dict[str, Any]:
-    family, reference = scales.family, scales.train_batch[study.reference]
-    aligned = [scales.train_batch[arm] for arm in scales.aligned_range]
-    broken = [scales.train_batch[arm] for arm in family if study.aligned[arm] is False]
-    fits = {"fit": scales.fit(1.0), "fit_square_root": scales.fit(0.5)}
-    critical = fits["fit"].interval.estimate if fits["fit"] else None
-    return {
-        "largest_aligned": max(aligned) if study.learning else None,
-        "smallest_aligned": min(aligned) if study.learning else None,
-        "first_not_aligned": min((batch for batch in broken if batch > reference), default=None),
-        **{name: _fit(fit) for name, fit in fits.items()},
-        "twenty_percent_batch": None if critical is None else twenty_percent_batch(critical, reference),
-        "noise_scale": interval_json(scales.noise_scale().interval, "see noise_scale"),
-    }
-
-
-def _fit(fit: HyperbolaFit | None) -> dict[str, Any]:
-    """r_N = (1 + B/B_c)^power / (1 + B_ref/B_c)^power."""
-    if fit is None:
-        return interval_json(Interval(), "fewer than three batches with every seed at the target")
-    flag = "no rise of N* with the batch is resolved" if fit.interval.high is None else ""
-    found = {"critical_batch": fit.interval.estimate, "ci95": [fit.interval.low, fit.interval.high], "power": fit.power}
-    found |= {"samples_at_zero": fit.samples_at_zero, "residual": fit.residual, "lack_of_fit_p": fit.lack_of_fit_p}
-    return found | ({"flag": flag} if flag else {})
-
-
-def _critical_generation(scales: Scales) -> dict[str, Any]:
-    found: dict[str, Any] = {"plateau_frac": PLATEAU_FRAC}
-    for name, column in (("samples", "generated_per_s"), ("tokens", "generated_tokens_per_s")):
-        plateau, source = scales.generation_plateau(column)
-        found |= {name: _plateau(plateau), "source": source}
-    return found
-
-
-def _plateau(plateau: Plateau | None) -> dict[str, Any]:
-    if plateau is None:
-        return interval_json(Interval()) | {"per_s": None, "reached": None, "flag": "fewer than two batches measured"}
-    flag = {} if plateau.reached else {"flag": "not reached: the rate still grows at the largest batch"}
-    return interval_json(plateau.interval) | {"per_s": plateau.per_s, "reached": plateau.reached} | flag
 
 
 def _method(study: Study) -> dict[str, Any]:

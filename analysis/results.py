@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.critical_words import regime_sentences
 from analysis.errors import InputError
 from analysis.findings_words import finding_sentences
 from analysis.load import Sweep
@@ -44,5 +45,5 @@ def analyse(sweep: Sweep) -> Results:
     study = Study(sweep)
     scales = Scales(study)
     report = build_report(study, scales)
-    report["headline"] = headline(report, finding_sentences(report))
+    report["headline"] = headline(report, [*regime_sentences(report), *finding_sentences(report)])
     return Results(report, build_tables(report, study, scales))

@@ -226,38 +226,3 @@ def captions(report: Report) -> list[tuple[str, str]]:
             "Milliseconds of generation and of training per sample: where larger batches stop paying.",
         ),
     ]
-
-
-def critical_rows(report: Report) -> list[dict[str, str]]:
-    """The rows of the table of critical batches."""
-    train, generation = report["critical_batch"]["train"], report["critical_batch"]["generation"]
-    fit, noise = train["fit"], report["noise_scale"]
-    beyond = train["first_not_aligned"]
-    rows = [
-        {
-            "question": "Largest batch whose curve is aligned",
-            "value": number(train["largest_aligned"], 0),
-            "how": f"equivalence test, outward; first not aligned: {number(beyond, 0)}",
-        }
-    ]
-    if "residual" in fit:
-        p = fit["lack_of_fit_p"]
-        misfit = "" if p is None else f", lack of fit p = {p:.2g}"
-        value = interval({"estimate": fit["critical_batch"], "ci95": fit["ci95"]}, 0)
-        how = f"fit of N* = N0 (1 + B/B_c), residual {100 * fit['residual']:.1f}%{misfit}"
-        rows.append({"question": "B_c, where samples have doubled", "value": value, "how": how})
-        twenty = {"question": "Batch that needs 20% more samples", "how": "the same fit: B_c / 5 + 1.2 B_ref"}
-        rows.append(twenty | {"value": number(train["twenty_percent_batch"], 0)})
-    else:
-        rows.append({"question": "B_c, where samples have doubled", "value": "-", "how": fit["flag"]})
-    for name, found in (
-        ("measured at the reference's updates", noise),
-        ("from norms of two batches", noise["from_norms"]),
-    ):
-        how = f"tr(S) / |G|^2, {name}" + (f": {found['flag']}" if "flag" in found else "")
-        rows.append({"question": "Gradient noise scale", "value": interval(found, 0), "how": how})
-    for name, unit in (("samples", "responses"), ("tokens", "tokens")):
-        found = generation[name]
-        how = f"90% of the plateau of {unit} per second" + (f": {found['flag']}" if "flag" in found else "")
-        rows.append({"question": "Responses in flight that fill generation", "value": interval(found, 0), "how": how})
-    return rows

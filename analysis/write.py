@@ -14,13 +14,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from analysis.critical_words import closed_form_sentence, critical_rows
 from analysis.figures import draw_all
 from analysis.findings_words import trace_digits
 from analysis.load import Sweep
 from analysis.records import number as number_in
 from analysis.records import read_object
 from analysis.results import analyse
-from analysis.words import captions, critical_rows, interval, number
+from analysis.words import captions, interval, number
 
 
 def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
@@ -71,6 +72,7 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
         figures=images,
         critical=critical_rows(report),
+        closed_form=closed_form_sentence(report),
         digits=trace_digits(report["groups"]),
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.critical import crossing_batch, fit_hyperbola, plateau, twenty_percent_batch
-from analysis.penalty import LogSample, Spread, pooled_spread
+from analysis.penalty import Interval, LogSample, Spread, pooled_spread
 
 
 def test_the_published_steps_give_the_published_fit() -> None:
@@ -63,6 +63,12 @@ def test_a_rate_that_still_grows_has_no_plateau() -> None:
     assert found is not None
     assert not found.reached and found.interval.estimate is None and found.per_s == pytest.approx(6400)
     assert plateau(np.array([8.0]), np.array([[100.0]])) is None
+
+
+def test_a_rate_that_is_full_at_the_smallest_batch_is_a_bound() -> None:
+    found = plateau(np.array([8.0, 64, 512]), np.array([[990.0, 1000, 1000], [1000.0, 1010, 1000]]))
+    assert found is not None and found.reached
+    assert found.interval == Interval(None, None, 8.0, "upper")
 
 
 def test_where_generation_has_nine_tenths_of_its_plateau() -> None:

@@ -83,7 +83,7 @@ def test_generation_full_before_samples_are_lost(tmp_path: Path) -> None:
     arms = [ArmTruth(8, 1.0, 2000), ArmTruth(2, 1.0, 1950), ArmTruth(16, 1.0, 2000), ArmTruth(32, 1.0, 2010)]
     found = model(tmp_path, arms)
     assert found.training_knee.bound == "lower" and found.training_knee.low == 256
-    assert found.regime == "generation first"
+    assert found.regime == "generation_first"
     assert found.optimum.interval.estimate is None
 
 
@@ -91,7 +91,7 @@ def test_samples_lost_before_generation_is_full(tmp_path: Path) -> None:
     """Rates proportional to the batch, r_N = 2 at four times the reference; 90% of the rate is nowhere in sight."""
     arms = [ArmTruth(8, 1.0, 500), ArmTruth(16, 1.4, 1000), ArmTruth(32, 2.0, 2000)]
     found = model(tmp_path, arms)
-    assert found.regime == "training first"
+    assert found.regime == "training_first"
     assert found.training_knee.high is not None and found.training_knee.high <= 256
 
 

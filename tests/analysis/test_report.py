@@ -88,7 +88,8 @@ def test_a_censored_arm_is_null_with_a_bound(report: dict[str, Any]) -> None:
 
 
 def test_the_first_sentence_answers_the_question(report: dict[str, Any]) -> None:
-    first, aligned, control, censored = report["headline"]
+    first, aligned, control, regime, censored = report["headline"]
+    assert regime.startswith("Samples are lost first: r_N reaches 4/3 at B = ")
     assert first.startswith("A batch of 256 responses (P32-G8-sqrt) reaches 0.7 in eval/score first: in 0.")
     assert "95% interval" in first and "a batch of 64 responses (P8-G8-sqrt)" in first
     assert "aligned from B = 16 to B = 256" in aligned
