@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.compare_figure import draw_comparison
-from analysis.compare_words import compare_headline, compare_tables, label
-from analysis.comparison import Side, compare_sweeps, name
+from analysis.compare_words import compare_tables, label
+from analysis.comparison import Side, compare_sides, name
 from analysis.console import plain_console
 from analysis.errors import InputError
 from analysis.load import Asked, load_sweep
@@ -40,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
     # What a rule chooses for the first holds for both: N* at two targets would be two things.
     sides = [first, _side(options.second, first.sweep.target if options.target == "auto" else options.target)]
     names = [name(side, sides) for side in sides]
-    found = compare_sweeps(*sides)
-    found["headline"] = compare_headline(found, names)
+    found = compare_sides(*sides)
     folder = options.out or options.first / f"compare_{options.second.resolve().name}"
     paths = _write(found, sides, names, folder)
     _print(found, names, paths)

@@ -16,7 +16,7 @@ KINDS_THAT_FORBID = ("metric", "target")
 def compare_headline(found: Content, names: Sequence[str]) -> list[str]:
     """What a reader has to know: whether they can be compared at all, what moved, what each should use."""
     return [*_not_comparable(found, names), *_moved(found, names), _aligned(found, names), _penalties(found, names),
-            _advice(found, names), _differences(found)]  # fmt: skip
+            _advice(found, names), *_differences(found)]  # fmt: skip
 
 
 def _not_comparable(found: Content, names: Sequence[str]) -> list[str]:
@@ -94,22 +94,24 @@ def _advice(found: Content, names: Sequence[str]) -> str:
     return f"Recommended: {'; '.join(parts)}."
 
 
-def _differences(found: Content) -> str:
-    """The kinds of settings that differ, with up to three fields of each."""
+def _differences(found: Content) -> list[str]:
+    """The kinds of settings that differ, with up to three fields of each, and those that only one of the two states."""
     kinds: dict[str, list[str]] = {}
     for row in found["differences"]:
-        kinds.setdefault(row["kind"], []).append(
-            f"{row['field']} {_value(row['values'][0])} / {_value(row['values'][1])}"
-        )
-    if not kinds:
-        return "No setting that is recorded differs between them."
+        fields = kinds.setdefault(row["kind"], [])
+        fields.append(f"{row['field']} {_value(row['values'][0])} / {_value(row['values'][1])}")
     parts = []
     for kind, fields in kinds.items():
         more = f" and {len(fields) - 3} more" if len(fields) > 3 else ""
         parts.append(f"{kind} ({', '.join(fields[:3])}{more})")
-    if len(parts) == 1:
-        return f"As far as is recorded, they differ in nothing else than {parts[0]}."
-    return f"Besides, they differ in {'; '.join(parts)}."
+    if not parts:
+        text = "No setting that both state differs"
+    else:
+        text = "Of what both state, they differ in " + ("nothing but " if len(parts) == 1 else "") + "; ".join(parts)
+    kept_apart = found["unstated"]
+    if not kept_apart:
+        return [f"{text}."]
+    return [f"{text}.", f"Stated by one of them only, so not compared: {listed(kept_apart)}."]
 
 
 def _value(value: Any) -> str:

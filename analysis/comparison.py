@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.compare_words import compare_headline
 from analysis.load import Sweep
 from analysis.penalty import Interval
 from analysis.plain import interval_json, plain
-from analysis.results import Results
-from analysis.settings import differences
+from analysis.results import Results, analyse
+from analysis.settings import differences, unstated
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,23 @@ def ratio(first: Interval, second: Interval) -> Interval:
     return difference(logs(first), logs(second)).map(math.exp)
 
 
-def compare_sweeps(first: Side, second: Side) -> dict[str, Any]:
-    """The content of compare.json (results/README.md), less its words."""
+def compare_sweeps(first: Sweep, second: Sweep) -> dict[str, Any]:
+    """What moved from one sweep to another, each at its own target: compare.json (results/README.md) as a dict.
+
+    Ratios and differences are of the second to the first, with 95% limits. Raises InputError where one of them has no
+    data.
+    """
+    return compare_sides(Side(first, analyse(first)), Side(second, analyse(second)))
+
+
+def compare_sides(first: Side, second: Side) -> dict[str, Any]:
+    """The content of compare.json, its words included."""
     sides = (first, second)
     found = {
         "format": 1,
         "sweeps": [_about(side) for side in sides],
         "differences": differences(first.sweep, second.sweep),
+        "unstated": unstated(first.sweep, second.sweep),
         "matched_by": matched_by(sides),
         "quantities": [_quantity(name, unit, _pair(sides, path)) for name, unit, path in QUANTITIES],
         "slopes": {network: _slope(sides, network) for network in ("actor", "critic")},
@@ -94,8 +105,8 @@ def compare_sweeps(first: Side, second: Side) -> dict[str, Any]:
         "errors": [f"{name(side, sides)}: {text}" for side in sides for text in side.results.report["errors"]],
         "warnings": [f"{name(side, sides)}: {text}" for side in sides for text in side.results.report["warnings"]],
     }
-    rows: dict[str, Any] = plain(found)
-    return rows
+    content: dict[str, Any] = plain(found)
+    return content | {"headline": compare_headline(content, [name(side, sides) for side in sides])}
 
 
 def name(side: Side, sides: Sequence[Side]) -> str:

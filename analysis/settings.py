@@ -56,25 +56,27 @@ SILENT = (
 def differences(first: Sweep, second: Sweep) -> list[dict[str, Any]]:
     """Every setting of the two reference arms that differs: {"kind", "field", "values": [a, b], "bears_on"}.
 
-    A field that one of the two does not state counts as None; where one states no configuration at all, as an import
-    may not, only axes, target and machine are compared.
+    Only sections of the configuration that both state; a field that one of them does not state is None there.
     """
-    sweeps = (first, second)
-    sides = [_axes(sweep) | _machine(sweep) for sweep in sweeps]
-    if all(map(states_configuration, sweeps)):
-        sides = [side | _configured(sweep) for side, sweep in zip(sides, sweeps, strict=True)]
-    found = []
+    sweeps, found = (first, second), []
+    sides, left_out = [_recorded(sweep) for sweep in sweeps], unstated(first, second)
     for kind, field in {**sides[0], **sides[1]}:
         values = [side.get((kind, field)) for side in sides]
-        if values[0] != values[1]:
-            found.append({"kind": kind, "field": field, "values": values, "bears_on": BEARS_ON[kind]})
-    order = list(BEARS_ON)
-    return sorted(found, key=lambda row: order.index(row["kind"]))
+        if values[0] != values[1] and kind not in left_out:
+            found.append((kind, field, values))
+    sides = [_axes(sweep) for sweep in sweeps]
+    for kind, field in {**sides[0], **sides[1]}:
+        values = [side.get((kind, field)) for side in sides]
+        if values[0] != values[1] and None not in values:
+            found.append((kind, field, values))
+    rows = [{"kind": kind, "field": field, "values": v, "bears_on": BEARS_ON[kind]} for kind, field, v in found]
+    return sorted(rows, key=lambda row: (list(BEARS_ON).index(row["kind"]), "." in row["field"]))
 
 
-def states_configuration(sweep: Sweep) -> bool:
-    """Whether the plan holds the configuration of the reference's trials (that of an import may not)."""
-    return bool(_configured(sweep))
+def unstated(first: Sweep, second: Sweep) -> list[str]:
+    """The kinds of settings that only one of the two states, so that nobody can say whether they differ."""
+    kinds = [{kind for kind, _ in _recorded(sweep)} for sweep in (first, second)]
+    return [kind for kind in BEARS_ON if (kind in kinds[0]) != (kind in kinds[1])]
 
 
 def _reference(sweep: Sweep) -> PlannedTrial:
@@ -82,12 +84,12 @@ def _reference(sweep: Sweep) -> PlannedTrial:
 
 
 def _axes(sweep: Sweep) -> dict[tuple[str, str], Any]:
-    """(kind, field) -> what the sweep is about and what its reference arm is."""
+    """(kind, field) -> what the sweep is about and what its reference arm is; None: not known."""
     axes = _reference(sweep).axes
     return {
         ("metric", "metric"): sweep.metric,
         ("target", "target"): sweep.target,
-        ("algorithm", "algorithm"): axes.algorithm,
+        ("algorithm", "algorithm"): None if axes.algorithm == "unknown" else axes.algorithm,
         ("group size", "group_size"): axes.group_size,
         ("reference batch", "train_batch"): axes.train_batch,
         ("optimizer", "lr"): axes.lr,
@@ -95,22 +97,17 @@ def _axes(sweep: Sweep) -> dict[tuple[str, str], Any]:
     }
 
 
-def _configured(sweep: Sweep) -> dict[tuple[str, str], Any]:
-    """(kind, field) -> value of the reference's configuration, less what the axes say."""
-    found = {}
-    for field, value in _flat(_reference(sweep).config):
+def _recorded(sweep: Sweep) -> dict[tuple[str, str], Any]:
+    """(kind, field) -> value of the reference's configuration, less what the axes say, and of its provenance."""
+    trial, found = _reference(sweep), {}
+    for field, value in _flat(trial.config):
         section = next((name for name in SECTIONS if field == name or field.startswith(f"{name}.")), None)
-        if section and field not in SILENT:
+        if section and value is not None and field not in SILENT:
             found[SECTIONS[section], field] = value
-    return found
-
-
-def _machine(sweep: Sweep) -> dict[tuple[str, str], Any]:
-    provenance = provenance_of(sweep, _reference(sweep).trial_id)
-    found: dict[tuple[str, str], Any] = {
-        ("machine", field): value for field, value in _flat(provenance.get("hardware"))
-    }
-    return found | {("code", "commit"): provenance.get("commit")}
+    provenance = provenance_of(sweep, trial.trial_id)
+    found |= {("machine", field): value for field, value in _flat(provenance.get("hardware"))}
+    commit = provenance.get("commit")
+    return found | ({("code", "commit"): commit} if commit else {})
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:

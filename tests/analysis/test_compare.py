@@ -116,34 +116,45 @@ def change_configs(sweep: Path, config: dict[str, Any], target: float | None = N
 def test_what_else_differs_is_named(tmp_path: Path) -> None:
     first, second = (write_sweep(tmp_path / name, truth(1000.0, num_seeds=1)) for name in ("a", "b"))
     assert differences(load_sweep(first), load_sweep(second)) == []
-    change_configs(first, {"task": {"name": "sums", "num_digits": 5}, "tracking": {"wandb": True}})
+    change_configs(
+        first, {"task": {"name": "sums", "num_digits": 5}, "tracking": {"wandb": True}, "model": {"seed": 1}}
+    )
     change_configs(second, {"task": {"name": "sums", "num_digits": 6}, "model": {"warm_start": {"seed": 1}}}, 0.6)
-    for trial in second.glob("trials/*"):
-        (trial / "provenance.json").write_text(json.dumps({"commit": "0" * 40, "hardware": {"cpu": "other"}}))
+    for sweep, cpu in ((first, "this"), (second, "other")):
+        for trial in sweep.glob("trials/*"):
+            (trial / "provenance.json").write_text(json.dumps({"commit": "0" * 40, "hardware": {"cpu": cpu}}))
     rows = [(row["kind"], row["field"], row["values"]) for row in differences(load_sweep(first), load_sweep(second))]
     assert rows == [
         ("target", "target", [0.7, 0.6]),
         ("task", "task.num_digits", [5, 6]),
+        ("start", "model.seed", [1, None]),
         ("start", "model.warm_start.seed", [None, 1]),
-        ("machine", "cpu", [None, "other"]),
+        ("machine", "cpu", ["this", "other"]),
     ]
     said = compared(first, second)["headline"]
     assert said[0] == (
         "N* and r_N cannot be compared as they are: the target is 0.7 in a and 0.6 in b; --target names one for both."
     )
-    assert "start (model.warm_start.seed - / 1)" in said[-1]
+    assert "start (model.seed 1 / -, model.warm_start.seed - / 1)" in said[-1]
     assert not compared(first, second, "--target", "0.6")["headline"][0].startswith("N* and r_N cannot")
 
 
-def test_an_import_without_a_configuration_is_compared_by_its_axes(tmp_path: Path) -> None:
+def test_what_only_one_of_them_states_is_not_compared(tmp_path: Path) -> None:
+    """An import knows its batch and its algorithm, not its task."""
     first, second = (write_sweep(tmp_path / name, truth(1000.0, num_seeds=1)) for name in ("a", "b"))
+    change_configs(first, {"task": {"name": "sums"}})
     plan = json.loads((second / "plan.json").read_text())
     for trial in plan["trials"]:
         trial["config"] = {}
         trial["axes"]["algorithm"] = "ppo"
     (second / "plan.json").write_text(json.dumps(plan))
-    rows = differences(load_sweep(first), load_sweep(second))
-    assert [(row["kind"], row["values"]) for row in rows] == [("algorithm", ["grpo", "ppo"])]
+    found = compared(first, second)
+    assert [(row["kind"], row["values"]) for row in found["differences"]] == [("algorithm", ["grpo", "ppo"])]
+    assert found["unstated"] == ["task", "budget"]
+    assert found["headline"][-2:] == [
+        "Of what both state, they differ in nothing but algorithm (algorithm grpo / ppo).",
+        "Stated by one of them only, so not compared: task and budget.",
+    ]
 
 
 def test_a_sweep_with_itself_is_refused_and_copies_are_told(
