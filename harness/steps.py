@@ -50,6 +50,7 @@ def judge(parts: Parts, scored: ScoredGroups, responses_per_step: int) -> TrainB
     tokens = token_batch(scored.sampled)
     ref_N = None if parts.reference is None else np.concatenate(parts.reference(tokens))
     values_N = None if parts.critic is None else parts.critic.values(tokens)
+    proximal = parts.trainer.logprobs if parts.algorithm.needs.recomputed else parts.proximal
     credit = parts.algorithm.credit(Feedback(scored.rewards_PG, tokens, scored.greedy_rewards_P, ref_N, values_N))
     return make_train_batch(
         tokens,
@@ -57,7 +58,7 @@ def judge(parts: Parts, scored: ScoredGroups, responses_per_step: int) -> TrainB
         parts.algorithm.loss_weights,
         responses_per_step,
         ref_logprobs_N=ref_N,
-        proximal_logprobs_N=None if parts.proximal is None else np.concatenate(parts.proximal(tokens)),
+        proximal_logprobs_N=None if proximal is None else np.concatenate(proximal(tokens)),
         rollout_values_N=values_N,
         value_targets_N=credit.value_targets_N,
     )
@@ -115,7 +116,7 @@ def combine(steps: Sequence[UpdateStats]) -> UpdateStats:
         if name.endswith("_norm"):
             metrics[name] = float(np.sqrt(np.mean(values**2)))
         else:
-            metrics[name] = float(values[0] if name == "policy/logprob_gap_max" else values.mean())
+            metrics[name] = float(values[0] if name.startswith("policy/logprob_gap") else values.mean())
     return UpdateStats(
         optimizer_steps=sum(step.optimizer_steps for step in steps),
         backward_passes=sum(step.backward_passes for step in steps),

@@ -6,6 +6,7 @@ rewards it says in `needs`; what it remembers from batch to batch is in its stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from harness.algorithm.config import PolicyConfig
-from harness.algorithm.losses import ClippedPolicyLoss, loss_weights
+from harness.algorithm.losses import ClippedPolicyLoss, DecoupledPolicyLoss, loss_weights
 from harness.training.trainer import Loss, ValueLoss
 from harness.types import TokenBatch
 
@@ -26,6 +27,7 @@ class Needs:
     reference         log-probabilities of the frozen policy that the trial starts from
     critic            values of the response tokens
     proximal_samples  log-probabilities of a moving average of the policy with this mean age; None: of none
+    recomputed        log-probabilities of the policy as it stands before the first step, as the proximal ones
     refill_rounds     groups with unequal rewards only; at most so many rounds replace the others; None: all groups
     """
 
@@ -33,6 +35,7 @@ class Needs:
     reference: bool = False
     critic: bool = False
     proximal_samples: float | None = None
+    recomputed: bool = False
     refill_rounds: int | None = None
 
 
@@ -95,11 +98,15 @@ class PolicyGradient(Generic[Config]):
 
     @property
     def needs(self) -> Needs:
-        return Needs(reference=self.config.kl_coef > 0)
+        return Needs(reference=self.config.kl_coef > 0, recomputed=self.config.correction != "none")
 
     @property
     def loss(self) -> Loss:
-        return ClippedPolicyLoss(self.config.clip_low, self.config.clip_high, self.config.kl_coef)
+        config = self.config
+        if config.correction == "none":
+            return ClippedPolicyLoss(config.clip_low, config.clip_high, config.kl_coef)
+        cap = config.correction_cap if config.correction == "truncated" else math.inf
+        return DecoupledPolicyLoss(config.clip_low, config.clip_high, config.kl_coef, cap)
 
     @property
     def value_loss(self) -> ValueLoss | None:

@@ -26,6 +26,10 @@ class PolicyConfig(Strict):
     kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the reference policy; 0: no reference")
     passes: PositiveInt = Field(1, description="passes over each rollout batch")
     shuffle_passes: bool = Field(False, description="put the groups in a new order before each pass")
+    correction: Literal["none", "truncated", "decoupled"] = Field(
+        "none", description="of responses that older weights sampled: the clip alone, or a weight on each token"
+    )
+    correction_cap: float = Field(2.0, ge=1, description="most that the weight of correction truncated may be")
     measure_move: bool = Field(False, description="record how far each rollout batch moved the policy")
 
     @property
@@ -74,6 +78,7 @@ class GspoConfig(GroupConfig):
     """GSPO: one ratio a response, clipped closely."""
 
     name: Literal["gspo"] = "gspo"
+    correction: Literal["none"] = Field("none", description="the loss has a correction of its own")
     clip_low: float = Field(3e-4, gt=0, lt=1, description="the sequence ratio is clipped below at 1 - clip_low")
     clip_high: float = Field(4e-4, gt=0, description="the sequence ratio is clipped above at 1 + clip_high")
     loss_average: LossAverage = Field("sample", description="denominator of the loss")
@@ -83,6 +88,7 @@ class CispoConfig(GroupConfig):
     """CISPO: the importance weight is clipped and carries no gradient."""
 
     name: Literal["cispo"] = "cispo"
+    correction: Literal["none"] = Field("none", description="the loss has a correction of its own")
     clip_low: float = Field(1.0, gt=0, le=1, description="the weight is clipped below at 1 - clip_low; 1: not")
     clip_high: float = Field(0.2, gt=0, description="the weight is clipped above at 1 + clip_high")
 
@@ -141,6 +147,7 @@ class PpoEwmaConfig(ActorCriticConfig):
     """PPO-EWMA: clips around a moving average of the policy, moving moments whiten the advantages."""
 
     name: Literal["ppo_ewma"] = "ppo_ewma"
+    correction: Literal["none"] = Field("none", description="the loss has a correction of its own")
     proximal_samples: float = Field(512.0, gt=0, description="mean age in samples of the weights it averages")
     moments_samples: float = Field(512.0, gt=1, description="samples the advantage moments look back over")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,29 +46,35 @@ class ClippedPolicyLoss:
 class DecoupledPolicyLoss:
     """The decoupled surrogate of PPO-EWMA (Hilton et al. 2110.00641, section 3.1), per token.
 
-        loss = -exp(proximal - behaviour) * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)
-        with  ratio = exp(current - proximal)
+        loss = -weight * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)
+        with  ratio = exp(current - proximal),  weight = min(exp(proximal - behaviour), weight_cap)
 
     The weight corrects for who sampled; the clip keeps the policy near the proximal one, however old the data.
-    With proximal = behaviour it is ClippedPolicyLoss. KL to the reference as there.
+    With proximal = behaviour it is ClippedPolicyLoss. A cap on the weight bounds its variance and biases it (Espeholt
+    et al. 1802.01561, section 4.1). KL to the reference as there.
 
     >>> current, behaviour, proximal = torch.zeros(1), torch.log(torch.tensor([0.5])), torch.log(torch.tensor([0.625]))
     >>> tokens = TokenTensors(current, behaviour, torch.ones(1), None, torch.tensor([1]), proximal)
     >>> DecoupledPolicyLoss(clip_low=0.2, clip_high=0.2)(tokens).loss_N  # 0.625 / 0.5 = 1.25, times min(1.6, 1.2)
     tensor([-1.5000])
+    >>> DecoupledPolicyLoss(clip_low=0.2, clip_high=0.2, weight_cap=1.0)(tokens).loss_N
+    tensor([-1.2000])
     """
 
     clip_low: float
     clip_high: float
     kl_coef: float = 0.0
+    weight_cap: float = math.inf
 
     def __call__(self, tokens: TokenTensors) -> TokenLoss:
         if tokens.proximal_N is None:
             raise ValueError("the decoupled loss needs the log-probabilities of the proximal policy")
-        weight_N = torch.exp(tokens.proximal_N - tokens.behaviour_N)
+        weight_N = torch.exp(tokens.proximal_N - tokens.behaviour_N).clamp(max=self.weight_cap)
         ratio_N = torch.exp(tokens.current_N - tokens.proximal_N)
         surrogate_N, is_clipped_N = _surrogate(ratio_N, tokens.advantages_N, self.clip_low, self.clip_high)
-        return _with_kl(-weight_N * surrogate_N, is_clipped_N, tokens, self.kl_coef)
+        found = _with_kl(-weight_N * surrogate_N, is_clipped_N, tokens, self.kl_coef)
+        weights = {"policy/correction_weight": weight_N, "policy/correction_weight_max": weight_N}
+        return TokenLoss(found.loss_N, {**found.diagnostics, **weights})
 
 
 @dataclass(frozen=True)

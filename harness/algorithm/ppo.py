@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -25,7 +26,8 @@ class ActorCritic(PolicyGradient[Config]):
 
     @property
     def needs(self) -> Needs:
-        return Needs(reference=self.config.kl_coef > 0 or self.config.kl_reward_coef > 0, critic=True)
+        own = super().needs
+        return replace(own, reference=own.reference or self.config.kl_reward_coef > 0, critic=True)
 
     @property
     def value_loss(self) -> ValueLoss:

@@ -17,7 +17,7 @@ from harness.tracking.jsonl import read_records
 from harness.trial import run_trial
 from harness.types import RolloutGroup
 from harness.update import Progress, generate, run_update
-from tests.harness.small import planned_trial, trial_dir
+from tests.harness.small import LEARNS, planned_trial, trial_dir
 
 # Long enough that some responses end well before others.
 STREAMING: dict[str, Any] = {
@@ -146,3 +146,28 @@ def test_a_trial_accounts_for_every_response_also_across_a_resume(tmp_path: Path
 def test_less_in_flight_than_a_batch_or_broken_groups_are_refused(gen_batch: int) -> None:
     with pytest.raises(InputError, match=r"batch.gen_batch: .* needs whole groups of 4 and at least .* 16: (16|36)"):
         planned_trial(execution__mode="streaming", batch__gen_batch=gen_batch)
+
+
+@pytest.mark.parametrize("correction", ["truncated", "decoupled"])
+def test_a_correction_weighs_stale_tokens_and_leaves_fresh_ones_alone(correction: str, tmp_path: Path) -> None:
+    changes = {"optimizer__lr": 0.01, "algorithm__correction": correction, "algorithm__correction_cap": 1.5}
+    parts, progress, intake = opened(tmp_path, **LEARNS | changes)
+    first = run_update(parts, progress, intake).metrics
+    assert first["policy/correction_weight"] == pytest.approx(1.0, abs=1e-5)
+    largest = [run_update(parts, progress, intake).metrics["policy/correction_weight_max"] for _ in range(5)]
+    # At this rate some tokens become half again as likely in an update or two: only the cap holds them at 1.5.
+    assert max(largest) == pytest.approx(1.5) if correction == "truncated" else max(largest) > 1.6
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_on_fresh_samples_a_correction_changes_nothing(name: str, tmp_path: Path) -> None:
+    changes = LEARNS | {"batch__num_prompts": 16}
+    algorithms = [{"name": name, "correction": correction} for correction in ("none", "truncated", "decoupled")]
+    metrics = []
+    for algorithm in algorithms:
+        parts = build_parts(planned_trial(**changes, algorithm=algorithm).config, tmp_path)
+        metrics.append(run_update(parts, Progress()).metrics)
+    assert metrics[0]["grad/actor_norm"] > 0
+    for other in metrics[1:]:
+        assert other["grad/actor_norm"] == pytest.approx(metrics[0]["grad/actor_norm"], rel=1e-5)
+        assert other["loss/actor"] == pytest.approx(metrics[0]["loss/actor"], abs=1e-6)
