@@ -18,6 +18,7 @@ from harness.batching import BatchShape, Cadence, resolve_batch
 from harness.errors import InputError
 from harness.execution import ExecutionConfig
 from harness.fields import Betas, Count, LrTable, PositiveInt, Strict
+from harness.tasks.config import DigitTaskConfig, ReverseDigitsConfig, TaskConfig
 
 # Small models built from a transformers LlamaConfig with these fields; their tokenizer has one token a character.
 EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
@@ -48,46 +49,16 @@ class WarmStartConfig(Strict):
 class ModelConfig(Strict):
     """Any transformers causal language model."""
 
-    name: str = Field("tiny-llama", min_length=1, description="embedded model, local folder, or hub id owner/name")
-    revision: str | None = Field(None, description="revision of a hub model")
+    name: str = Field(
+        "tiny-llama", min_length=1, description="embedded model, local folder, GGUF file, or hub id owner/name"
+    )
+    revision: str | None = Field(None, description="commit of a hub model")
+    system_prompt: str | None = Field(None, description="system message of the chat template; unset: the template's")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights in the forward pass")
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention implementation of transformers")
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     seed: Count = Field(0, description="random initialisation of an embedded model")
     warm_start: WarmStartConfig | None = Field(None, description="supervised start, or none")
-
-
-class DigitTaskConfig(Strict):
-    """Prompts are strings of digits."""
-
-    num_digits: PositiveInt = Field(6, le=18, description="digits in a prompt")
-
-    @property
-    def num_possible_prompts(self) -> int:
-        """10^num_digits: every string of digits, leading zeros included."""
-        return int(10**self.num_digits)
-
-
-class ReverseDigitsConfig(DigitTaskConfig):
-    """Reverse a string of digits; exact match."""
-
-    name: Literal["reverse_digits"] = "reverse_digits"
-
-
-class DigitSumsConfig(DigitTaskConfig):
-    """Running sums of a string of digits, each modulo 10; exact match."""
-
-    name: Literal["digit_sums"] = "digit_sums"
-
-
-class RisingDigitsConfig(DigitTaskConfig):
-    """Digits that never fall, whatever the prompt; the share of right places counts."""
-
-    name: Literal["rising_digits"] = "rising_digits"
-
-
-# A new task adds its class here.
-TaskConfig = Annotated[ReverseDigitsConfig | DigitSumsConfig | RisingDigitsConfig, Field(discriminator="name")]
 
 
 class BatchConfig(Strict):
@@ -154,6 +125,7 @@ class EvaluationConfig(Strict):
 
     every_samples: PositiveInt = Field(1024, description="spacing of the evaluation grid in samples trained")
     num_prompts: int = Field(512, ge=2, description="held-out prompts")
+    samples_per_prompt: PositiveInt = Field(1, description="sampled responses to each, whose mean is its score")
     metric: Literal["eval/score", "eval/expected_score", "eval/greedy_score"] = Field(
         "eval/score", description="metric that the target refers to"
     )
@@ -283,13 +255,38 @@ class TrialConfig(Sections):
             )
         if self.algorithm.loss_average == "constant" and self.algorithm.constant_tokens is None:
             raise InputError("algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8")
-        possible = self.task.num_possible_prompts
-        if self.evaluation.num_prompts >= possible:
+        self._suits_the_task()
+        return self
+
+    def _suits_the_task(self) -> None:
+        """What the task asks of model, evaluation and sampling."""
+        task = self.task
+        if isinstance(task, DigitTaskConfig) and self.evaluation.num_prompts >= task.num_possible_prompts:
             raise InputError(
                 f"evaluation.num_prompts: {self.evaluation.num_prompts} leaves no prompt to train on; "
-                f"task.{self.task.name} with num_digits {self.task.num_digits} has {possible}, needs fewer"
+                f"task.{task.name} with num_digits {task.num_digits} has {task.num_possible_prompts}, needs fewer"
             )
-        return self
+        if self.evaluation.metric == "eval/expected_score" and not task.has_one_right_answer:
+            raise InputError(
+                f"evaluation.metric: eval/expected_score; task.{task.name} has no single right answer whose "
+                "probability it would be, needs eval/score or eval/greedy_score"
+            )
+        if self.model.warm_start is not None and not task.has_one_right_answer:
+            raise InputError(
+                f"model.warm_start: task.{task.name} has no single right answer to learn from; needs to be left out"
+            )
+        if not task.speaks_language:
+            return
+        if self.model.name in EMBEDDED_MODELS:
+            raise InputError(
+                f"model.name: {self.model.name} knows digits only; task.{task.name} needs a model that speaks, such as "
+                "smollm2-135m, a local folder or a hub id"
+            )
+        if self.sampling.max_response_tokens is None:
+            raise InputError(
+                f"sampling.max_response_tokens: unset; a response to task.{task.name} may be of any length, needs a "
+                "limit such as 512"
+            )
 
     def _can_stream(self) -> None:
         """What the mode streaming asks of the batch and of the algorithm."""

@@ -8,11 +8,11 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from harness.models import decode_responses, encode_answers, encode_prompts
+from harness.rewards import Scorer
 from harness.rollout.engine import RolloutEngine, Sampling
-from harness.tasks.task import Task
 from harness.training.batch import supervised_batch
 from harness.training.trainer import Trainer
-from harness.types import Prompt, RolloutGroup, TokenBatch
+from harness.types import Prompt, RolloutGroup, ScoredGroups, TokenBatch
 
 
 def right_answers(prompts: Sequence[Prompt], tokenizer: PreTrainedTokenizerBase) -> TokenBatch | None:
@@ -26,7 +26,7 @@ def right_answers(prompts: Sequence[Prompt], tokenizer: PreTrainedTokenizerBase)
 def evaluate(
     prompts: Sequence[Prompt],
     answers: TokenBatch | None,
-    task: Task,
+    scorer: Scorer,
     tokenizer: PreTrainedTokenizerBase,
     engine: RolloutEngine,
     trainer: Trainer,
@@ -34,18 +34,20 @@ def evaluate(
 ) -> dict[str, float]:
     """Sampled and greedy score with their standard errors over prompts, and the expected score where one can be had.
 
-    `sampling` asks for one sampled and one greedy response. Where a task has one right answer (`answers`, as
-    right_answers gives them) the expected score at the sampling temperature is the probability of that answer, end
-    token included: it is exact when text and tokens correspond one to one (character tokenizers), and a lower bound
-    otherwise.
+    `sampling` asks for k sampled responses, whose mean is a prompt's score, and a greedy one. Where a task has one
+    right answer (`answers`, as right_answers gives them) the expected score at the sampling temperature is the
+    probability of that answer, end token included: it is exact when text and tokens correspond one to one (character
+    tokenizers), and a lower bound otherwise.
     """
     groups = engine.generate(prompts, sampling)
-    scores_P2 = score_groups(groups, task, tokenizer)
+    scored = score_groups(groups, scorer, tokenizer, sampling.num_greedy)
+    mean_P, greedy_P = scored.rewards_PG.mean(axis=1), scored.rewards_PR[:, -1]
     metrics = {
-        "eval/score": float(scores_P2[:, 0].mean()),
-        "eval/score_se": standard_error(scores_P2[:, 0]),
-        "eval/greedy_score": float(scores_P2[:, 1].mean()),
-        "eval/greedy_score_se": standard_error(scores_P2[:, 1]),
+        "eval/score": float(mean_P.mean()),
+        "eval/score_se": standard_error(mean_P),
+        "eval/greedy_score": float(greedy_P.mean()),
+        "eval/greedy_score_se": standard_error(greedy_P),
+        **failures("eval", scored),
     }
     if answers is not None:
         expected_P = np.exp([logprobs_T.sum(dtype=np.float64) for logprobs_T in trainer.logprobs(answers)])
@@ -54,12 +56,20 @@ def evaluate(
     return metrics
 
 
-def score_groups(groups: Sequence[RolloutGroup], task: Task, tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """Reward of every response, shape [P, G]."""
+def score_groups(
+    groups: Sequence[RolloutGroup], scorer: Scorer, tokenizer: PreTrainedTokenizerBase, num_greedy: int
+) -> ScoredGroups:
+    """The groups with the reward of every response; the last `num_greedy` of each are greedy."""
     responses = decode_responses(tokenizer, [rollout.token_ids_T for group in groups for rollout in group.rollouts])
-    prompts = [group.prompt for group in groups for _ in group.rollouts]
-    scores = [task.score(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
-    return np.array(scores, dtype=np.float64).reshape(len(groups), -1)
+    scores = scorer.score([group.prompt for group in groups for _ in group.rollouts], responses)
+    rewards_PR = scores.scores_S.reshape(len(groups), -1)
+    return ScoredGroups(tuple(groups), rewards_PR, num_greedy, scores.num_errors, scores.num_timeouts)
+
+
+def failures(prefix: str, scored: ScoredGroups) -> dict[str, float]:
+    """How many rewards count as 0 because scoring failed or took too long; empty where that cannot be."""
+    counts = {f"{prefix}/errors": scored.num_errors, f"{prefix}/timeouts": scored.num_timeouts}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def standard_error(scores_P: np.ndarray) -> float:

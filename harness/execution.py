@@ -83,6 +83,9 @@ class ExecutionConfig(Strict):
     streaming: StreamingConfig = Field(default_factory=StreamingConfig, description="mode streaming")
     workers: PositiveInt | None = Field(None, description="trials at a time; unset: as many as fit")
     threads: PositiveInt = Field(1, description="threads of each process of a trial")
+    reward_workers: PositiveInt = Field(
+        1, description="processes that score responses, for tasks whose scores need a time limit"
+    )
     gpus_per_rank: float = Field(0.0, ge=0, description="GPUs of each process that trains, may be a fraction")
     gpus_per_engine: float = Field(0.0, ge=0, description="GPUs of each engine, in the layout separate")
     max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")

@@ -19,6 +19,7 @@ from harness.evaluation import right_answers
 from harness.execution import ExecutionConfig, Role
 from harness.members import Members, Spawn
 from harness.models import load_tokenizer
+from harness.rewards import Scorer, make_scorer
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.rollout.replicas import EngineReplicas
 from harness.rollout.transformers import TransformersEngine
@@ -45,6 +46,7 @@ class Parts:
 
     config: TrialConfig
     task: Task
+    scorer: Scorer
     tokenizer: PreTrainedTokenizerBase
     engine: RolloutEngine
     trainer: Trainer
@@ -78,11 +80,12 @@ class Parts:
         return self._sampling("train", round, self.config.batch.group_size, self.algorithm.needs.greedy_responses)
 
     def eval_sampling(self, grid_index: int) -> Sampling:
-        """One sampled and one greedy response; fresh draws at each point of the evaluation grid."""
-        return self._sampling("evaluate", grid_index, 1, 1)
+        """samples_per_prompt sampled responses and a greedy one; fresh draws at each point of the evaluation grid."""
+        return self._sampling("evaluate", grid_index, self.config.evaluation.samples_per_prompt, 1)
 
     def _sampling(self, purpose: str, round: int, num_sampled: int, num_greedy: int) -> Sampling:
         limit = self.config.sampling.max_response_tokens or self.task.max_response_tokens
+        assert limit is not None  # the configuration is refused where neither says it
         temperature = self.config.sampling.temperature
         return Sampling(temperature, limit, self.config.seed, purpose, round, num_sampled, num_greedy)
 
@@ -126,6 +129,7 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
     return Parts(
         config=config,
         task=task,
+        scorer=processes.enter_context(closing(make_scorer(task, config.task, config.execution.reward_workers))),
         tokenizer=tokenizer,
         engine=_engine(config, results_dir, model, tokenizer, spawn, processes),
         trainer=TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row),

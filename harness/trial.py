@@ -131,7 +131,7 @@ def _eval_record(parts: Parts, progress: Progress, started_s: float) -> StepReco
     metrics = evaluate(
         parts.eval_prompts,
         parts.eval_answers,
-        parts.task,
+        parts.scorer,
         parts.tokenizer,
         parts.engine,
         parts.trainer,

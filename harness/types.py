@@ -55,11 +55,16 @@ class RolloutGroup:
 
 @dataclass(frozen=True)
 class ScoredGroups:
-    """Groups with the reward of each of their R responses; of these the last `num_greedy` are greedy."""
+    """Groups with the reward of each of their R responses; of these the last `num_greedy` are greedy.
+
+    num_errors, num_timeouts: rewards that are 0 because scoring failed or took too long; None where that cannot be.
+    """
 
     groups: tuple[RolloutGroup, ...]
     rewards_PR: np.ndarray
     num_greedy: int = 0
+    num_errors: int | None = None
+    num_timeouts: int | None = None
 
     @property
     def sampled(self) -> tuple[RolloutGroup, ...]:
@@ -81,13 +86,21 @@ class ScoredGroups:
     def joined(self, other: ScoredGroups) -> ScoredGroups:
         """These groups and then the others."""
         return replace(
-            self, groups=self.groups + other.groups, rewards_PR=np.concatenate([self.rewards_PR, other.rewards_PR])
+            self,
+            groups=self.groups + other.groups,
+            rewards_PR=np.concatenate([self.rewards_PR, other.rewards_PR]),
+            num_errors=_sum(self.num_errors, other.num_errors),
+            num_timeouts=_sum(self.num_timeouts, other.num_timeouts),
         )
 
     def selected(self, chosen_P: np.ndarray) -> ScoredGroups:
         """The groups where the boolean chosen_P says so."""
         groups = tuple(group for group, chosen in zip(self.groups, chosen_P, strict=True) if chosen)
         return replace(self, groups=groups, rewards_PR=self.rewards_PR[chosen_P])
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True)

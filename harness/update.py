@@ -12,7 +12,7 @@ import torch
 
 from harness.algorithm.advantages import zero_variance
 from harness.config import OptimizerConfig
-from harness.evaluation import score_groups
+from harness.evaluation import failures, score_groups
 from harness.parts import Parts
 from harness.rollout.intake import Intake
 from harness.steps import train
@@ -92,6 +92,7 @@ class Update:
         rollouts = [rollout for group in self.generated.sampled for rollout in group.rollouts]
         metrics = {
             "reward/mean": float(self.generated.rewards_PG.mean()),
+            **failures("reward", self.generated),
             "response/length_mean": count_tokens(self.generated.sampled) / len(rollouts),
             "response/truncated_frac": sum(rollout.truncated for rollout in rollouts) / len(rollouts),
             **self.stats.metrics,
@@ -189,8 +190,7 @@ def _collect_round(
         else:
             groups, too_old = intake.take(num_prompts, progress.rollout_batches)
     with watch.phase("reward"):
-        rewards_PR = reward(parts, groups)
-    return ScoredGroups(tuple(groups), rewards_PR, parts.algorithm.needs.greedy_responses), too_old
+        return reward(parts, groups), too_old
 
 
 def generate(parts: Parts, first_prompt: int, num_prompts: int) -> list[RolloutGroup]:
@@ -200,13 +200,13 @@ def generate(parts: Parts, first_prompt: int, num_prompts: int) -> list[RolloutG
     return parts.engine.generate(prompts, parts.train_sampling())
 
 
-def reward(parts: Parts, groups: Sequence[RolloutGroup]) -> np.ndarray:
-    """Rewards [P, R] of every response. A reward that is not finite ends the trial."""
-    rewards_PR = score_groups(groups, parts.task, parts.tokenizer)
-    if not np.isfinite(rewards_PR).all():
-        p, r = np.argwhere(~np.isfinite(rewards_PR))[0]
-        raise Diverged(f"the reward of response {r} to prompt {groups[p].prompt.index} is {rewards_PR[p, r]}")
-    return rewards_PR
+def reward(parts: Parts, groups: Sequence[RolloutGroup]) -> ScoredGroups:
+    """The groups with the reward of every response. One scored in place that is not finite ends the trial."""
+    scored = score_groups(groups, parts.scorer, parts.tokenizer, parts.algorithm.needs.greedy_responses)
+    if not np.isfinite(scored.rewards_PR).all():
+        p, r = np.argwhere(~np.isfinite(scored.rewards_PR))[0]
+        raise Diverged(f"the reward of response {r} to prompt {groups[p].prompt.index} is {scored.rewards_PR[p, r]}")
+    return scored
 
 
 def learning_rate(optimizer: OptimizerConfig, samples_trained: int) -> float:

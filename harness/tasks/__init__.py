@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from harness.config import DigitSumsConfig, ReverseDigitsConfig, RisingDigitsConfig, TaskConfig
+from harness.tasks.config import (
+    DigitSumsConfig,
+    MathConfig,
+    ReasoningGymConfig,
+    ReverseDigitsConfig,
+    RisingDigitsConfig,
+    TaskConfig,
+)
 from harness.tasks.digits import DigitSums, ReverseDigits, RisingDigits
+from harness.tasks.mathematics import Mathematics
+from harness.tasks.reasoning_gym import ReasoningGym
 from harness.tasks.task import Task
 
 
@@ -16,3 +25,7 @@ def make_task(config: TaskConfig) -> Task:
             return DigitSums(config.num_digits)
         case RisingDigitsConfig():
             return RisingDigits(config.num_digits)
+        case ReasoningGymConfig():
+            return ReasoningGym(config)
+        case MathConfig():
+            return Mathematics(config)

@@ -24,6 +24,7 @@ class DigitTask:
     """A string of digits and `=`; the answer is a string of as many digits. Here there is one right answer."""
 
     alphabet = "0123456789="
+    score_limit_s = None
 
     def __init__(self, num_digits: int) -> None:
         self.num_digits = num_digits
@@ -46,6 +47,9 @@ class DigitTask:
         # Hash order, so that the first few are spread over all of them.
         order = np.argsort(seeds.hash64(seed, "held-out order", numbers), kind="stable")
         return [self._prompt(index, int(numbers[place])) for index, place in enumerate(order[:num_prompts])]
+
+    def longest_prompts(self) -> Sequence[Prompt]:
+        return ()
 
     def score(self, prompt: Prompt, response: str) -> float:
         return float(response == prompt.answer)

@@ -84,9 +84,9 @@ def test_a_file_gives_its_values_and_the_defaults(tmp_path: Path) -> None:
         ({"optimizer": {"lr": float("nan")}}, "optimizer.lr: nan; needs a finite number"),
         ({"batch": {"num_prompts": 0}}, "batch.num_prompts: 0; needs a value of at least 1"),
         # choices
-        ({"task": {"name": "reverse_digit"}}, "task.name: 'reverse_digit' does not exist; known: reverse_digits, digit_sums, rising_digits; did you mean reverse_digits?"),
-        ({"task": {"name": "chess"}}, "task.name: 'chess' does not exist; known: reverse_digits, digit_sums, rising_digits"),
-        ({"task": {"num_digits": 3}}, "task.name: missing; needs one of reverse_digits, digit_sums, rising_digits"),
+        ({"task": {"name": "reverse_digit"}}, "task.name: 'reverse_digit' does not exist; known: reverse_digits, digit_sums, rising_digits, reasoning_gym, math; did you mean reverse_digits?"),
+        ({"task": {"name": "chess"}}, "task.name: 'chess' does not exist; known: reverse_digits, digit_sums, rising_digits, reasoning_gym, math"),
+        ({"task": {"num_digits": 3}}, "task.name: missing; needs one of reverse_digits, digit_sums, rising_digits, reasoning_gym, math"),
         ({"algorithm": {"name": "grpoo"}}, "algorithm.name: 'grpoo' does not exist; known: grpo, dr_grpo, dapo, gspo, cispo, rloo, remax, reinforce, ppo, ppo_ewma; did you mean grpo?"),
         ({"optimizer": {"lr": 1e-3, "lr_rule": "sqr"}}, "optimizer.lr_rule: 'sqr' is not one of fixed, sqrt, linear, adam_sde, adam_sde_power, surge, table; did you mean sqrt?"),
         ({"algorithm": {"name": "grpo", "std_ddof": 2}}, "algorithm.std_ddof: 2 is not one of 0, 1"),
