@@ -5,12 +5,15 @@ harness.cluster starts them on Ray; `in_process` stands in for them where one pr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.execution import Role
-from harness.jobs import resolve
+from harness.jobs import MemberDied, resolve
+
+DEATH_SHOWS_WITHIN_S = 5.0
 
 
 class Answer(Protocol):
@@ -54,8 +57,32 @@ def call_all(members: Members, method: str, *args: Any) -> list[Any]:
 
 def call_each(members: Members, method: str, args_M: Sequence[tuple[Any, ...]]) -> list[Any]:
     """A call of every member with its own arguments, all at once; their results in order."""
-    answers = [members.start(member, method, *args) for member, args in enumerate(args_M)]
-    return [answer.result() for answer in answers]
+    return results([members.start(member, method, *args) for member, args in enumerate(args_M)])
+
+
+def results(answers: Sequence[Answer]) -> list[Any]:
+    """What the calls returned, in order. Raises once one of them does: others may be waiting for it and never end.
+
+    Where a member dies those that work with it fail too, perhaps before its death shows: MemberDied goes before them.
+    """
+    found: dict[int, Any] = {}
+    error: Exception | None = None
+    until_s = float("inf")
+    while len(found) < len(answers) and time.monotonic() < until_s:
+        over = [number for number, answer in enumerate(answers) if number not in found and answer.done()]
+        for number in over:
+            try:
+                found[number] = answers[number].result()
+            except MemberDied:
+                raise
+            except Exception as failure:  # raised below
+                found[number], error = None, error or failure
+                until_s = min(until_s, time.monotonic() + DEATH_SHOWS_WITHIN_S)
+        if not over:
+            time.sleep(0.0005)
+    if error is not None:
+        raise error
+    return [found[number] for number in range(len(answers))]
 
 
 # (role, "module:Class", arguments of each member's constructor) -> the members
@@ -97,6 +124,9 @@ class _InProcess:
         return _Returned(value)
 
     def close(self) -> None:
+        for each in self.objects:
+            if hasattr(each, "close"):
+                each.close()
         self.objects.clear()
 
 

@@ -34,6 +34,7 @@ class EngineProcess:
         self.stream: Stream | None = None
         self.paused = False
         self.busy_s = 0.0
+        self.closed = False
         self.error: Exception | None = None
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
@@ -78,14 +79,20 @@ class EngineProcess:
             self.paused = False
             self.lock.notify_all()
 
+    def close(self) -> None:
+        """Stop generating."""
+        with self._turn():
+            self.closed = True
+            self.lock.notify_all()
+
     def _train_prompt(self, index: int) -> Prompt:
         return self.task.train_prompt(self.config.seed, index)
 
     def _run(self) -> None:
         assert self.stream is not None
-        while self.error is None:
+        while self.error is None and not self.closed:
             with self.lock:
-                self.lock.wait_for(lambda: not self.paused)
+                self.lock.wait_for(lambda: self.closed or not self.paused)
                 started_s = time.perf_counter()
                 try:
                     moved = self.stream.advance()
@@ -96,7 +103,7 @@ class EngineProcess:
                     self.busy_s += time.perf_counter() - started_s
                 if self.stream.finished or self.error:
                     self.lock.notify_all()
-                if not moved:
+                if not moved and not self.closed:
                     self.lock.wait()  # for room in the queue
             while self.calls_waiting:  # a call comes before the next step
                 time.sleep(1e-4)
