@@ -22,7 +22,7 @@ def arm_names(arms: Sequence[Sections], varied: Sequence[str]) -> list[str]:
         batch, leaves = arm.batch, leaves_of(arm)
         parts = [f"P{batch.num_prompts}", f"G{batch.group_size}", arm.optimizer.lr_rule]
         parts += [_name_part(name, leaves[name]) for name in varied if name in leaves]
-        names.append("-".join(parts))
+        names.append("-".join(part for part in parts if part))
     counts = Counter(names)
     return [
         name if counts[name] == 1 and len(name) <= _LONGEST_ARM_NAME else f"{name[:_LONGEST_ARM_NAME]}-{digest(arm)}"
@@ -31,7 +31,7 @@ def arm_names(arms: Sequence[Sections], varied: Sequence[str]) -> list[str]:
 
 
 def _name_part(name: str, value: Any) -> str:
-    """`lr3e-4` for optimizer.lr 3e-4; a section's `name` needs no label.
+    """`lr3e-4` for optimizer.lr 3e-4. What speaks for itself needs no label, what is left to its default often no name.
 
     >>> _name_part("optimizer.lr", 0.0003), _name_part("model.name", "models/small"), _name_part("model.seed", 1)
     ('lr3e-4', 'small', 'model_seed1')
@@ -39,9 +39,16 @@ def _name_part(name: str, value: Any) -> str:
     ('betas0.9_0.95', 'loss_average_token')
     >>> _name_part("algorithm.critic.lr_rule", "fixed"), _name_part("optimizer.clip_norm", None)
     ('critic_lr_rule_fixed', 'clip_norm_unset')
+    >>> _name_part("execution.mode", "streaming"), _name_part("batch.gen_batch", None)
+    ('streaming', '')
+    >>> _name_part("algorithm.correction", "none"), _name_part("algorithm.correction", "truncated")
+    ('', 'truncated')
     """
+    if (name, value) in (("batch.gen_batch", None), ("algorithm.correction", "none")):
+        return ""
     section, _, last = name.rpartition(".")
-    label = {"name": "", "seed": f"{section.replace('.', '_')}_seed"}.get(last, last)
+    plain = {"name": "", "mode": "", "correction": "", "seed": f"{section.replace('.', '_')}_seed"}
+    label = plain.get(last, last)
     label = f"critic_{label}" if section.endswith(".critic") else label
     words = [
         _short_number(v) if isinstance(v, float) else "unset" if v is None else str(v)
