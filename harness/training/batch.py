@@ -70,6 +70,12 @@ def split_batch(batch: Batch, size: int) -> Iterator[Batch]:
         )
 
 
+def consecutive(batch: Batch, first: int, end: int) -> Batch:
+    """Responses first .. end - 1 of the batch, loss weights unchanged."""
+    start, stop = (int(batch.lengths_S[:place].sum()) for place in (first, end))
+    return _select(batch, slice(first, end), slice(start, stop))
+
+
 def reorder(batch: Batch, order_S: np.ndarray) -> Batch:
     """The batch with response order_S[s] in place s."""
     lengths_S = batch.lengths_S[order_S]

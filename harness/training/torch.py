@@ -31,6 +31,15 @@ def make_optimizer(parameters: Sequence[torch.nn.Parameter], config: OptimizerCo
     )
 
 
+def ruled_by_epsilon(optimizer: torch.optim.Optimizer) -> int:
+    """Coordinates where epsilon is over a tenth of sqrt(v_hat), so that it decides on Adam's step."""
+    group, small = optimizer.param_groups[0], 0
+    for state in optimizer.state.values():
+        v_hat = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
+        small += int((v_hat.sqrt() < 10 * group["eps"]).sum())
+    return small
+
+
 class TorchModule:
     """A transformers model with its Adam or AdamW, and one optimizer step on whatever loss its tokens have.
 
@@ -93,10 +102,7 @@ class TorchModule:
     def _adams_view(self, before: Sequence[torch.Tensor]) -> dict[str, float]:
         """Norm of the change just made, and the share of coordinates where epsilon is over a tenth of sqrt(v_hat)."""
         changes = [parameter.detach() - old for parameter, old in zip(self.parameters, before, strict=True)]
-        group, small = self.optimizer.param_groups[0], 0
-        for state in self.optimizer.state.values():
-            v_hat = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
-            small += int((v_hat.sqrt() < 10 * group["eps"]).sum())
+        small = ruled_by_epsilon(self.optimizer)
         return {
             f"grad/{self.role}_applied_norm": torch.nn.utils.get_total_norm(changes).item(),
             f"grad/{self.role}_epsilon_frac": small / sum(parameter.numel() for parameter in self.parameters),
