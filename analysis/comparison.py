@@ -132,6 +132,7 @@ def _about(side: Side) -> dict[str, Any]:
 QUANTITIES = (
     ("N* of the reference", "samples", ("reference", "samples_to_target")),
     ("B_c of the fit", "responses", ("critical_batch", "train", "fit")),
+    ("batch with r_N = 4/3", "responses", ("critical_batch", "train", "four_thirds_batch")),
     ("gradient noise scale", "responses", ("noise_scale",)),
     ("responses in flight that fill generation", "responses", ("critical_batch", "generation", "samples")),
     ("q of the reference", "samples per second", ("reference", "throughput")),

@@ -30,6 +30,15 @@ def some(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "line"), counted(1200, "line")
+    ('1 line', '1,200 lines')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _units(sweep: Sweep) -> list[str]:
     """Where updates count other samples than the plan's B, the records may count prompts, or several updates."""
     whole = sweep.updates[~(sweep.updates["samples_dropped"] > 0)]
@@ -102,16 +111,15 @@ def _unscored(sweep: Sweep) -> list[str]:
     if missing.empty:
         return []
     where = some(list(missing["trial_id"].unique()))
-    return [f"{len(missing):,} evaluations hold no number for {sweep.metric} and are left out, in {where}."]
+    return [f"Left out: {counted(len(missing), 'evaluation')} without a number for {sweep.metric}, in {where}."]
 
 
 def _back(sweep: Sweep) -> list[str]:
     again = sweep.trials[sweep.trials["num_superseded"] > 0]
     if again.empty:
         return []
-    found = [
-        f"{int(again['num_superseded'].sum()):,} records were made again by a resumed attempt; the later ones count."
-    ]
+    records = counted(int(again["num_superseded"].sum()), "record")
+    found = [f"Made again by a resumed attempt: {records}; the later ones count."]
     once = again.index[again["attempts"] == 1]
     if len(once):
         text = "samples_trained steps back although the trial had one attempt, in"
@@ -123,11 +131,10 @@ def _lines(sweep: Sweep) -> list[str]:
     bad, found = sweep.trials["num_bad_lines"], []
     if bad.sum():
         where = some(list(bad.index[bad > 0]))
-        found.append(f"{int(bad.sum()):,} damaged lines of metrics.jsonl were skipped, in {where}.")
+        found.append(f"Skipped: {counted(int(bad.sum()), 'damaged line')} of metrics.jsonl, in {where}.")
     if sweep.num_bad_timing_lines:
-        found.append(
-            f"{sweep.num_bad_timing_lines:,} lines of timing.jsonl measure no arm of the plan and were skipped."
-        )
+        lines = counted(sweep.num_bad_timing_lines, "line")
+        found.append(f"Skipped: {lines} of timing.jsonl that measure no arm of the plan.")
     return found
 
 

@@ -101,9 +101,8 @@ def test_evaluations_without_a_number_are_counted(sweep: Path) -> None:
         return record
 
     change_records(sweep, "P8-*", spoil)
-    assert (
-        "4 evaluations hold no number for eval/score and are left out, in P8-G8-sqrt-s0 and P8-G8-sqrt-s1."
-        in found_in(sweep)
+    assert "Left out: 4 evaluations without a number for eval/score, in P8-G8-sqrt-s0 and P8-G8-sqrt-s1." in found_in(
+        sweep
     )
 
 
@@ -139,9 +138,7 @@ def test_a_step_back_without_a_second_attempt_is_told(sweep: Path) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, *lines[-4:]]) + "\n")
     (text,) = found_in(sweep)
-    assert text.startswith(
-        "4 records were made again by a resumed attempt; the later ones count (samples_trained steps "
-    )
+    assert text.startswith("Made again by a resumed attempt: 4 records; the later ones count (samples_trained steps ")
     assert text.endswith(f"one attempt, in {FIRST}).")
 
 
