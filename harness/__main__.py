@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
 import harness
 from harness.batching import Cadence, resolve_batch
+from harness.config import TrialConfig
 from harness.costs import measured_rates
 from harness.errors import HarnessError, InputError
+from harness.model_files import ask_hub, check_model
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
 from harness.plan_file import check_plan, read_plan, write_plan
-from harness.sweep_file import check_model, load_sweep
+from harness.sweep_file import load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table, status_table
-from harness.tasks import make_task
+from harness.tasks import make_task, needs_hub
 
 REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
 INTERRUPTED = 130
@@ -97,6 +99,9 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _sweep(args: argparse.Namespace) -> int:
     plan, selected, _ = _planned(args)
+    for config in _distinct(trial.config for trial in selected):
+        ask_hub(config.model)
+        _check_prompts(config)
     from harness.sweep import run_sweep
 
     code = run_sweep(plan, selected, args.results)
@@ -130,14 +135,23 @@ def _batch(args: argparse.Namespace) -> int:
 def _planned(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
     """The plan, its chosen trials and its folder. Everything that can be wrong with the input is found here."""
     plan = make_plan(load_sweep(args.file, args.set))
-    configs = [trial.config for trial in plan.trials]
-    for name in dict.fromkeys(config.model.name for config in configs):
-        check_model(name)
-    for task, evaluation in dict.fromkeys((config.task, config.evaluation) for config in configs):
-        make_task(task).eval_prompts(evaluation.num_prompts, evaluation.seed)
+    for config in _distinct(trial.config for trial in plan.trials):
+        check_model(config.model)
+        if not needs_hub(config.task):
+            _check_prompts(config)
     selected, sweep_dir = select_trials(plan, args.only, args.seeds), args.results / plan.sweep
     check_plan(plan, sweep_dir)
     return plan, selected, sweep_dir
+
+
+def _distinct(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
+    """One configuration for each model, task and evaluation that occur together."""
+    return list({repr((config.model, config.task, config.evaluation)): config for config in configs}.values())
+
+
+def _check_prompts(config: TrialConfig) -> None:
+    """InputError unless the task has what its configuration says."""
+    make_task(config.task).eval_prompts(config.evaluation.num_prompts, config.evaluation.seed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,11 @@ Past this file nothing knows which of the two it has.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +19,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -23,6 +28,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from harness import seeds
 from harness.config import EMBEDDED_MODELS, ModelConfig
+from harness.errors import InputError
+from harness.model_files import ModelFiles, find_model
+from harness.run_dir import build_once
 from harness.types import Prompt
 
 disable_progress_bar()  # a sweep prints its own progress
@@ -30,14 +38,38 @@ disable_progress_bar()  # a sweep prints its own progress
 PAD, END = "<pad>", "<end>"
 
 
-def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def model_folder(config: ModelConfig, results_dir: Path) -> Path | None:
+    """The folder with the model's weights; None for an embedded one, which has none.
+
+    A GGUF file is written out once as an ordinary folder in results/models: reading it takes long, and engines and
+    ranks need no way of their own to it.
+    """
+    files = find_model(config)
+    if files is None:
+        return None
+    if files.gguf is None:
+        return files.folder
+    stat = (files.folder / files.gguf).stat()
+    digest = hashlib.sha256(f"{files.gguf} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    return build_once(results_dir / "models" / digest, partial(_write_out, files, files.gguf))
+
+
+def _write_out(files: ModelFiles, gguf: str, folder: Path) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(files.folder, gguf_file=gguf, dtype=torch.float32)
+    # The weights are ordinary numbers from here on; nothing may take them for quantised ones.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(files.folder, gguf_file=gguf).save_pretrained(folder)
+
+
+def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path | None = None) -> PreTrainedModel:
     """The causal language model in evaluation mode (no dropout), every parameter trainable.
 
-    Embedded names give a randomly initialised model that depends on `config.seed` alone; any other
-    name is a local folder or a hub id.
+    Without a folder an embedded model, randomly initialised, which depends on `config.seed` alone.
     """
     dtype = getattr(torch, config.dtype)
-    if config.name in EMBEDDED_MODELS:
+    if folder is None:
         llama = LlamaConfig(
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
@@ -50,8 +82,7 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> PreTr
             model = AutoModelForCausalLM.from_config(llama, dtype=dtype, attn_implementation=config.attention)
     else:
         model = AutoModelForCausalLM.from_pretrained(
-            config.name,
-            revision=config.revision,
+            folder,
             dtype=dtype,
             attn_implementation=config.attention,
             trust_remote_code=config.trust_remote_code,
@@ -61,15 +92,61 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> PreTr
 
 
 def load_tokenizer(config: ModelConfig, alphabet: str) -> PreTrainedTokenizerBase:
-    """The model's own tokenizer, or for embedded models one token for each character of `alphabet`."""
-    if config.name in EMBEDDED_MODELS:
-        return character_tokenizer(alphabet)
-    tokenizer = AutoTokenizer.from_pretrained(
-        config.name, revision=config.revision, trust_remote_code=config.trust_remote_code
-    )
+    """The model's own tokenizer, or for embedded models one token for each character of `alphabet`.
+
+    Raises InputError for one without an end token, or without a chat template to put model.system_prompt into.
+    """
+    files = find_model(config)
+    if files is None:
+        tokenizer: Any = character_tokenizer(alphabet)
+    else:
+        gguf = {} if files.gguf is None else {"gguf_file": files.gguf}
+        tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=config.trust_remote_code, **gguf)
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"model.name: the tokenizer of {config.name} has no end token, so no response would ever end; needs an "
+            "eos_token in its tokenizer_config.json"
+        )
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.pad_token = tokenizer.eos_token  # for libraries that want one: masks here come from lengths
+    if config.system_prompt is not None:
+        if tokenizer.chat_template is None:
+            raise InputError(
+                f"model.system_prompt: the tokenizer of {config.name} has no chat template to put it into; needs to be "
+                "left out"
+            )
+        tokenizer.chat_template = with_system_prompt(tokenizer.chat_template, config.system_prompt)
     return tokenizer
+
+
+def with_system_prompt(template: str, system_prompt: str) -> str:
+    """A chat template whose conversations all begin with this system message."""
+    escaped = system_prompt.encode("unicode_escape").decode().replace("'", "\\'")
+    return f"{{%- set messages = [{{'role': 'system', 'content': '{escaped}'}}] + messages -%}}{template}"
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """Ids [E] of the tokens that end a response: the tokenizer's and those of the model's generation configuration."""
+    of_model = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = of_model if isinstance(of_model, list) else [of_model]
+    return np.unique([tokenizer.eos_token_id, *(token for token in ids if token is not None)])
+
+
+def require_room(
+    prompts: Sequence[Prompt], prompt_ids: Sequence[np.ndarray], response_tokens: int, config: PretrainedConfig
+) -> None:
+    """InputError unless each prompt and its longest response fit the context of the model with this configuration."""
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    lengths_P = [len(ids) for ids in prompt_ids]
+    longest = max(lengths_P, default=0)
+    if context is None or longest + response_tokens <= context:
+        return
+    prompt = prompts[lengths_P.index(longest)]
+    raise InputError(
+        f"sampling.max_response_tokens: {response_tokens}; prompt {prompt.index} ({prompt.text[:40]!r}) takes "
+        f"{longest} of the {context} tokens that the model's context holds, which leaves "
+        f"{max(context - longest, 0)} for a response: needs fewer, shorter prompts, or another model"
+    )
 
 
 def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:

@@ -18,7 +18,7 @@ from harness.config import TrialConfig
 from harness.evaluation import right_answers
 from harness.execution import ExecutionConfig, Role
 from harness.members import Members, Spawn
-from harness.models import load_tokenizer
+from harness.models import encode_prompts, load_tokenizer, require_room
 from harness.rewards import Scorer, make_scorer
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.rollout.replicas import EngineReplicas
@@ -118,6 +118,9 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
         return load_policy(config, tokenizer, results_dir)
 
     model = policy()
+    if longest := task.longest_prompts():
+        limit = config.sampling.max_response_tokens or 0
+        require_room(longest, encode_prompts(tokenizer, longest), limit, model.config)
     reference, critic, proximal = None, None, None
     if needs.reference:
         reference = partial(response_logprobs, policy().requires_grad_(False), micro, temperature, longest_shared_row)

@@ -17,9 +17,11 @@ import errno
 import fcntl
 import json
 import os
+import shutil
+import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -55,6 +57,23 @@ def disk_problem(error: BaseException) -> EnvironmentProblem:
         f"{what}; what is written is kept: make room or permission there, or give another --results DIR, "
         f"then run the same command"
     )
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """The folder, filled by `build` where there is none yet: it appears by rename, whole.
+
+    Two processes that build it at once do the same work; one wins.
+    """
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            build(scratch)
+            if not folder.exists():
+                os.rename(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from harness.config import EMBEDDED_MODELS, SweepConfig, flatten
+from harness.config import SweepConfig, flatten
 from harness.errors import InputError
 from harness.explain import closest, explain, kind_of
 
@@ -38,31 +37,6 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> SweepConfig:
     for override in overrides:
         _require_effect(sweep, override)
     return sweep
-
-
-def check_model(name: str) -> None:
-    """Refuse a model that is neither embedded, nor a folder with a model in it, nor shaped like a hub id."""
-    if name in EMBEDDED_MODELS:
-        return
-    folder = Path(name)
-    try:
-        is_folder = folder.is_dir()
-    except (OSError, ValueError):  # no name that a file system takes
-        is_folder = False
-    if is_folder:
-        if not (folder / "config.json").is_file():
-            raise InputError(f"model.name: {name!r} is a folder without config.json; needs a saved transformers model")
-        if not any(folder.glob("tokenizer*")):
-            raise InputError(
-                f"model.name: {name!r} is a folder without a tokenizer; save the model's tokenizer there too"
-            )
-        return
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name):
-        return
-    raise InputError(
-        f"model.name: {name!r} does not exist; it is no folder here, no hub id (owner/name) and no embedded model"
-        f"{closest(name, EMBEDDED_MODELS, 'embedded: ')}"
-    )
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +20,8 @@ from harness import seeds
 from harness.algorithm.losses import negative_log_likelihood
 from harness.config import OptimizerConfig, TrialConfig, WarmStartConfig
 from harness.evaluation import right_answers
-from harness.models import encode_answers, encode_prompts, load_model, load_tokenizer
-from harness.run_dir import write_json
+from harness.models import encode_answers, encode_prompts, load_model, load_tokenizer, model_folder
+from harness.run_dir import build_once, write_json
 from harness.tasks import make_task
 from harness.tasks.task import Task
 from harness.training.batch import supervised_batch
@@ -35,25 +32,15 @@ STOP_CHECK_PROMPTS = 256
 
 
 def ensure_warm_start(config: TrialConfig, results_dir: Path) -> Path | None:
-    """Folder of the warm-started model; None where the configuration asks for none.
-
-    A folder appears by rename, whole. Two processes that build it at once do the same work; one wins.
-    """
-    if config.model.warm_start is None:
+    """Folder of the warm-started model; None where the configuration asks for none."""
+    start = config.model.warm_start
+    if start is None:
         return None
     content = _depends_on(config)
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    folder = results_dir / "warm_starts" / digest
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{digest}-", dir=folder.parent))
-        try:
-            _build(config, config.model.warm_start, scratch, content)
-            if not folder.exists():
-                os.rename(scratch, folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return folder
+    return build_once(
+        results_dir / "warm_starts" / digest, lambda folder: _build(config, start, results_dir, folder, content)
+    )
 
 
 def _depends_on(config: TrialConfig) -> dict[str, Any]:
@@ -65,10 +52,12 @@ def _depends_on(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def _build(config: TrialConfig, start: WarmStartConfig, folder: Path, content: dict[str, Any]) -> None:
+def _build(
+    config: TrialConfig, start: WarmStartConfig, results_dir: Path, folder: Path, content: dict[str, Any]
+) -> None:
     task = make_task(config.task)
     tokenizer = load_tokenizer(config.model, task.alphabet)
-    model = load_model(config.model, tokenizer)
+    model = load_model(config.model, tokenizer, model_folder(config.model, results_dir))
     optimizer = OptimizerConfig(lr=start.lr)
     trainer = TorchTrainer(model, optimizer, start.num_responses, config.sampling.temperature, 0)
     steps, score = _train(task, tokenizer, trainer, start)
@@ -124,9 +113,11 @@ def _expected_score(
     return float(np.mean([np.exp(logprobs_T.sum(dtype=np.float64)) for logprobs_T in trainer.logprobs(batch)]))
 
 
+def start_folder(config: TrialConfig, results_dir: Path) -> Path | None:
+    """Folder of the weights that a trial starts from, made if need be; None where they are drawn at random."""
+    return ensure_warm_start(config, results_dir) or model_folder(config.model, results_dir)
+
+
 def load_policy(config: TrialConfig, tokenizer: PreTrainedTokenizerBase, results_dir: Path) -> PreTrainedModel:
     """The model a trial starts from: the warm start where there is one."""
-    folder = ensure_warm_start(config, results_dir)
-    if folder is None:
-        return load_model(config.model, tokenizer)
-    return load_model(config.model.model_copy(update={"name": str(folder), "revision": None}), tokenizer)
+    return load_model(config.model, tokenizer, start_folder(config, results_dir))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.config import TrialConfig
+from harness.model_files import check_model
 from harness.plan import Plan, make_plan
-from harness.sweep_file import check_model, load_sweep
+from harness.sweep_file import load_sweep
 
 ROOT = Path(__file__).parents[1]
 SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
@@ -79,7 +80,7 @@ def test_every_shipped_sweep_loads_and_plans(path: Path) -> None:
     assert sweep.sweep == path.stem
     assert Plan.from_json(plan.to_json()) == plan
     for trial in plan.trials:
-        check_model(trial.config.model.name)
+        check_model(trial.config.model)
     head = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(line for line in head[: head.index(f"sweep: {sweep.sweep}")] if line.startswith("#"))
     assert "Asks:" in comment and "Costs:" in comment

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness.models import encode_prompts
+from harness.models import encode_prompts, end_tokens, require_room
 from harness.rollout.decoder import Decoder
 from harness.rollout.engine import Arrival, Sampling
 from harness.rollout.flight import Flight
@@ -29,7 +29,7 @@ class TransformersEngine:
         self.model = model
         self.tokenizer = tokenizer
         self.gen_batch = gen_batch
-        self.end_ids = np.array([tokenizer.eos_token_id])
+        self.end_ids = end_tokens(model, tokenizer)
         self.weights_version = 0
 
     @torch.no_grad()
@@ -43,6 +43,7 @@ class TransformersEngine:
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
         prompt_ids = encode_prompts(self.tokenizer, prompts)
+        require_room(prompts, prompt_ids, sampling.max_response_tokens, self.model.config)
         total, size = len(prompts) * sampling.num_responses, sampling.num_responses
         wave = self.gen_batch or total
         rollouts: list[Rollout] = []
@@ -79,7 +80,9 @@ class TransformersFlight:
     @torch.inference_mode()
     def begin(self, prompts: Sequence[Prompt]) -> None:
         prompt_ids = encode_prompts(self.engine.tokenizer, prompts)
-        size = self.flight.sampling.num_responses
+        sampling = self.flight.sampling
+        require_room(prompts, prompt_ids, sampling.max_response_tokens, self.engine.model.config)
+        size = sampling.num_responses
         prompt_R, response_R = np.divmod(np.arange(len(prompts) * size), size)
         self._begin(prompts, prompt_ids, prompt_R, response_R)
 

@@ -10,10 +10,16 @@ from harness.tasks.config import (
     RisingDigitsConfig,
     TaskConfig,
 )
+from harness.tasks.data import is_remote
 from harness.tasks.digits import DigitSums, ReverseDigits, RisingDigits
 from harness.tasks.mathematics import Mathematics
 from harness.tasks.reasoning_gym import ReasoningGym
 from harness.tasks.task import Task
+
+
+def needs_hub(config: TaskConfig) -> bool:
+    """Whether making its prompts may ask the hub, which a plan does not do."""
+    return isinstance(config, MathConfig) and any(is_remote(data) for data in (*config.train, *config.held_out))
 
 
 def make_task(config: TaskConfig) -> Task:

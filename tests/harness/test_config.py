@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from harness.config import SweepConfig, TrialConfig, parse_seeds
 from harness.errors import InputError
-from harness.sweep_file import check_model, load_sweep
+from harness.sweep_file import load_sweep
 
 GOOD: dict[str, Any] = {
     "sweep": "demo",
@@ -172,33 +172,6 @@ def test_overrides_are_typed_as_in_the_file(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_wrong_overrides(tmp_path: Path, override: str, message: str) -> None:
     assert refusal(tmp_path, overrides=[override]) == message
-
-
-def test_models_that_do_not_exist(tmp_path: Path) -> None:
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "config.json").write_text("{}")
-    (tmp_path / "saved" / "tokenizer.json").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    for name in ("tiny-llama", str(tmp_path / "saved"), "Qwen/Qwen2.5-0.5B"):
-        check_model(name)
-
-    def message(name: str) -> str:
-        with pytest.raises(InputError) as caught:
-            check_model(name)
-        return str(caught.value)
-
-    assert message("tiny-lama") == (
-        "model.name: 'tiny-lama' does not exist; it is no folder here, no hub id (owner/name) and no embedded model"
-        "; did you mean tiny-llama?"
-    )
-    assert message("./nowhere/model").endswith("no embedded model; embedded: tiny-llama")
-    assert message("~nobody-here/model").endswith("no embedded model; embedded: tiny-llama")
-    (tmp_path / "mute").mkdir()
-    (tmp_path / "mute" / "config.json").write_text("{}")
-    assert message(str(tmp_path / "mute")).endswith("without a tokenizer; save the model's tokenizer there too")
-    assert message(str(tmp_path / "empty")).endswith(
-        "is a folder without config.json; needs a saved transformers model"
-    )
 
 
 TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samples": 100, "seed": 0}
