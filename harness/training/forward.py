@@ -21,9 +21,11 @@ def policy_loss(
     logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
     tokens = _tensors(batch, chosen(logprobs_NV, batch.token_ids_N))
     found = loss(tokens)
+    gap_N = (tokens.current_N.detach() - tokens.behaviour_N).abs()
     diagnostics = {
         "policy/entropy": _entropy(logprobs_NV.detach()),
-        "policy/logprob_gap_max": (tokens.current_N.detach() - tokens.behaviour_N).abs(),
+        "policy/logprob_gap_mean": gap_N,
+        "policy/logprob_gap_max": gap_N,
     }
     return TokenLoss(found.loss_N, {**diagnostics, **found.diagnostics})
 
