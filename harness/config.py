@@ -247,6 +247,12 @@ class TrialConfig(Sections):
                 f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1 "
                 "(execution.trainer deepspeed takes more)"
             )
+        sharded = self.execution.deepspeed.zero_stage > 0
+        if self.execution.trainer == "deepspeed" and self.model.dtype == "bfloat16" and not sharded:
+            raise InputError(
+                "execution.deepspeed.zero_stage: 0 adds gradients up in model.dtype bfloat16; needs 1, 2 or 3, which "
+                "keep float32"
+            )
         self._can_stream()
         if self.budget_samples < train_batch:
             raise InputError(

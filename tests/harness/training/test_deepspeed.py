@@ -22,7 +22,7 @@ from harness.training.torch import TorchTrainer
 from harness.training.trainer import Diverged, TokenLoss, TokenTensors
 from harness.types import NoiseProbe, TrainBatch, UpdateStats
 from tests.harness.processes import spawn_processes
-from tests.harness.small import model, planned_trial
+from tests.harness.small import TOKENIZER, model, model_in_float64, planned_trial
 from tests.harness.training.test_invariance import judged
 
 STAGES = (0, 1, 2, 3)
@@ -302,6 +302,26 @@ def test_without_two_equal_blocks_of_whole_groups_none_is_measured(processes: Pr
     stats = processes.trainer(2, micro=3).step(batch, made.loss, LR, SIGNS)
     assert stats.block_norms is None and stats.backward_passes == 2
     assert stats.metrics["grad/actor_applied_norm"] > 0
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_weights_that_are_used_twice_have_one_gradient(processes: Processes, stage: int, tmp_path: Path) -> None:
+    tied = model_in_float64().float()
+    tied.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    made, batch = judged("grpo")
+    ours = processes.trainer(stage, model__name=str(tmp_path))
+    theirs = TorchTrainer(tied, config_of().optimizer, 6, 0.7, 1024)
+    found, expected = (trainer.step(batch, made.loss, LR, SIGNS) for trainer in (ours, theirs))
+    assert blocks_of(found) == pytest.approx(blocks_of(expected), rel=1e-5)
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-4, abs=1e-6)
+    assert relative(first_gradient(ours.state()), first_gradient(theirs.state())) < 1e-5
+    state = ours.state()
+    assert {"lm_head.weight", "transformer.wte.weight"} <= state["model"].keys() == theirs.state()["model"].keys()
+    theirs.load_state(state)
+    again = processes.trainer(stage, model__name=str(tmp_path))
+    again.load_state(theirs.state())
+    assert_equal_states(again.state(), state)
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
