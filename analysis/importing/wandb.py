@@ -25,6 +25,8 @@ from analysis.importing.systems import run_of
 
 STEPS = ("train/global_step", "eval/global_step")
 """Metrics that hold a system's own step; without them the step is W&B's, which counts calls of log unless told."""
+COUNTERS = (*STEPS, "eval/epoch")
+"""Not metrics of a step: the client itself adds the last value of what others are drawn over."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def read(path: Path, options: Options) -> list[ImportedRun]:
     for history in histories:
         try:
             if not history.rows:
-                raise InputError(f"{history.source} has an empty history: no number was logged")
+                said = f" ({' '.join(history.notes)})" if history.notes else ""
+                raise InputError(f"{history.source} has an empty history: no number was logged{said}")
             runs.append(run_of(history, options))
         except InputError as error:
             refused.append(str(error))
@@ -81,7 +84,8 @@ def offline_histories(path: Path) -> list[History]:
         run: Mapping[str, Any] = next((record["run"] for record in records if record["type"] == "run"), {})
         attempt = Attempt(run.get("start_time", ""), log, records, remarks)
         attempts.setdefault(run.get("run_id", log.stem), []).append(attempt)
-    return [_offline_history(run_id, sorted(found, key=lambda a: a.start)) for run_id, found in attempts.items()]
+    in_order = {run_id: sorted(found, key=lambda attempt: attempt.start) for run_id, found in attempts.items()}
+    return [_offline_history(*run) for run in sorted(in_order.items(), key=lambda run: run[1][0].start)]
 
 
 def _records(log: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -89,9 +93,8 @@ def _records(log: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(log)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     remarks = [line.removeprefix("wandb leet inspect: ") for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode:
-        reason = remarks[-1] if remarks else "it gave no reason"
-        raise OSError(errno.ENOPKG, f"`wandb leet inspect`, which reads offline runs, failed: {reason}", str(log))
+    if done.returncode and ("No such command" in done.stderr or "No module named" in done.stderr):
+        raise OSError(errno.ENOPKG, f"is read by `wandb leet inspect` of wandb 0.31: {remarks[-1]}", str(log))
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = [line for line in lines if line.get("type") in ("run", "config", "history")]
     return wanted, tuple(f"Of {log.name} the client's reader says: {remark}." for remark in remarks)
@@ -157,7 +160,7 @@ def _history(
         if step is None:
             without += 1
         else:
-            points.append((int(step), {key: value for key, value in metrics.items() if key not in STEPS}))
+            points.append((int(step), {key: value for key, value in metrics.items() if key not in COUNTERS}))
     found, replaced = merged(points)
     if without:
         notes = [*notes, f"{without} rows without a global step were left out."]

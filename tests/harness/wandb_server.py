@@ -1,9 +1,10 @@
-"""A W&B server on the loopback, just large enough for the real client to upload runs to and to resume them."""
+"""A W&B server on the loopback, just large enough for the real client to upload runs, resume them and read them back."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 
 class WandbServer(ThreadingHTTPServer):
-    """`runs` maps a run's id to what UpsertBucket said of it; `history` to its rows, by place."""
+    """`runs` maps a run's id to what UpsertBucket said of it; `history` to its rows, by place; `asked`: what was called."""
 
     daemon_threads = True
 
@@ -20,6 +21,7 @@ class WandbServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.runs: dict[str, dict[str, Any]] = {}
         self.history: dict[str, dict[int, dict[str, Any]]] = {}
+        self.asked: list[str] = []
 
     @property
     def url(self) -> str:
@@ -61,8 +63,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self._body())
         if self.path.endswith("/graphql"):
-            answer = getattr(self, f"_{body.get('operationName')}", None)
-            self._reply({"data": answer(body["variables"]) if answer else {}})
+            named = re.search(r"(?:query|mutation)\s+(\w+)", body.get("query", ""))
+            name = body.get("operationName") or (named[1] if named else "")
+            self.server.asked.append(name)
+            answer = getattr(self, f"_{name}", None)
+            self._reply({"data": answer(body.get("variables") or {}) if answer else {}})
         else:
             run = self.path.split("/")[-2]
             stream = body.get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
@@ -84,6 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _Viewer(self, variables: dict[str, Any]) -> Any:
         return {"viewer": {"id": "1", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}}
+
+    _GetDefaultEntity = _Viewer
 
     def _RunResumeStatus(self, variables: dict[str, Any]) -> Any:
         name = variables["name"]
@@ -110,7 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _UpsertBucket(self, variables: dict[str, Any]) -> Any:
         name = variables["name"]
         said = {key: value for key, value in variables.items() if value is not None}
-        self.server.runs[name] = self.server.runs.get(name, {}) | said
+        before = self.server.runs.get(name, {})
+        config = json.loads(before.get("config", "{}")) | json.loads(said.get("config", "{}"))
+        self.server.runs[name] = before | said | {"config": json.dumps(config)}
         project = {"id": "p", "name": variables["project"], "entity": {"id": "e", "name": "me"}}
         bucket = {"id": name, "name": name, "displayName": name, "config": "{}", "project": project}
         return {"upsertBucket": {"bucket": bucket, "inserted": True}}
@@ -118,3 +127,52 @@ class _Handler(BaseHTTPRequestHandler):
     def _CreateRunFiles(self, variables: dict[str, Any]) -> Any:
         files = [{"name": name, "uploadUrl": f"{self.server.url}/put/{name}"} for name in variables["files"]]
         return {"createRunFiles": {"runID": variables["run"], "uploadHeaders": [], "files": files}}
+
+    def _Run(self, variables: dict[str, Any]) -> Any:
+        return {"project": {"run": self._shown(variables["name"]) if variables["name"] in self.server.runs else None}}
+
+    _RunHistoryKeys = _Run
+
+    def _Runs(self, variables: dict[str, Any]) -> Any:
+        edges = [{"node": self._shown(name), "cursor": name} for name in self.server.runs]
+        page = {"endCursor": None, "hasNextPage": False}
+        return {
+            "project": {
+                "internalId": "p",
+                "runCount": len(edges),
+                "readOnly": False,
+                "runs": {"edges": edges, "pageInfo": page},
+            }
+        }
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        rows, said = self.server.rows(name), self.server.runs[name]
+        texts = {"description": "", "createdAt": "2026-01-01T00:00:00", "heartbeatAt": "2026-01-01T00:00:00"}
+        nothing = dict.fromkeys(("sweepName", "group", "jobType", "commit", "notes"))
+        return {
+            **nothing,
+            **texts,
+            "id": name,
+            "projectId": "1",
+            "tags": [],
+            "name": name,
+            "displayName": said.get("displayName", name),
+            "state": "finished",
+            "config": said["config"],
+            "readOnly": False,
+            "systemMetrics": "{}",
+            "summaryMetrics": "{}",
+            "historyLineCount": len(rows),
+            "user": {"name": "me", "username": "me"},
+            "historyKeys": {"lastStep": max((row["_step"] for row in rows), default=-1), "keys": {}},
+        }
+
+    def _RunParquetHistory(self, variables: dict[str, Any]) -> Any:
+        rows = [{"_step": row["_step"]} for row in self.server.rows(variables["runName"])]
+        return {"project": {"run": {"parquetHistory": {"parquetUrls": [], "liveData": rows}}}}
+
+    def _HistoryPage(self, variables: dict[str, Any]) -> Any:
+        """The rows of a stretch of steps, as texts; the sampled history is another operation, which is not there."""
+        steps = range(variables["minStep"], variables["maxStep"])
+        rows = [json.dumps(row) for row in self.server.rows(variables["run"]) if row["_step"] in steps]
+        return {"project": {"run": {"history": rows}}}
