@@ -52,18 +52,18 @@ def _training(report: Report) -> list[dict[str, Any]]:
     rows[0]["how"] += f"; first not aligned: {number(beyond, 0)}"
     how = "r_N between the arms on either side, linear on log scales"
     rows.append(
-        _row("training", "$r_N = 4/3$", "Samples have grown by a third: r_N = 4/3", train["four_thirds_batch"], how)
+        _row("training", "r_N = 4/3", "Samples have grown by a third: r_N = 4/3", train["four_thirds_batch"], how)
     )
     question = "B_c of the fit: twice the samples of a small batch"
     if "residual" not in fit:
-        rows.append(_row("training", "fitted $B_c$", question, fit, "fit of N* = N0 (1 + B/B_c)"))
+        rows.append(_row("training", "fitted B_c", question, fit, "fit of N* = N0 (1 + B/B_c)"))
     else:
         p = fit["lack_of_fit_p"]
         misfit = "" if p is None else f", lack of fit p = {p:.2g}"
         how = f"fit of N* = N0 (1 + B/B_c), residual {100 * fit['residual']:.1f}%{misfit}"
         flag = {"flag": fit["flag"]} if "flag" in fit else {}
         rows.append(
-            _row("training", "fitted $B_c$", question, {"estimate": fit["critical_batch"], **_limits(fit)} | flag, how)
+            _row("training", "fitted B_c", question, {"estimate": fit["critical_batch"], **_limits(fit)} | flag, how)
         )
         twenty = {"estimate": train["twenty_percent_batch"], "ci95": train["twenty_percent_ci95"]}
         how = "the same fit: B_c / 5 + 1.2 B_ref (Zhang et al., arXiv:2410.21676)"
@@ -101,15 +101,15 @@ def _time(report: Report) -> list[dict[str, Any]]:
     rows = [
         _row(
             "time",
-            "half speed $B_h$",
+            "half speed, B_h",
             "B_h: half of the largest end-to-end rate",
             half,
             f"fit of 1/q = (1 + B_h/B) / q_max{residual}",
         ),
-        _row("time", "least time, form", "Least time by the closed form", optimum, "sqrt(B_c B_h), given both forms"),
+        _row("time", "least time, fitted", "Least time by the closed form", optimum, "sqrt(B_c B_h), given both forms"),
     ]
     best = next((arm for arm in model["arms"] if arm["arm"] == model["best_arm"]), None)
-    if best is not None:
+    if best is not None and len({arm["train_batch"] for arm in model["arms"]}) > 1:
         found = {"estimate": best["train_batch"], "ci95": [None, None]}
         how = f"r_T {number(best['r_T'])}"
         how += f"; by the closed form {number(best['closed_form'])}" if best["closed_form"] is not None else ""

@@ -43,6 +43,13 @@ ARROW = 1.25
 MOST_ENTRIES = 12
 
 
+def slot_width(arms: pd.DataFrame, per_rule: int) -> float:
+    """The distance on the log scale at which so many points per rule fit between neighbouring batches."""
+    values = np.unique(arms[axis_of_arms(arms)])
+    gap = float(np.log(values[1:] / values[:-1]).min()) if len(values) > 1 else 1.0
+    return min(0.16 / per_rule, 0.75 * gap / (per_rule * (1 + len(rule_styles(arms)))))
+
+
 def rule_styles(arms: pd.DataFrame) -> dict[str, tuple[str, Any]]:
     """(marker, line) of each learning-rate rule but the reference's."""
     rules = dict.fromkeys(arms.loc[arms["is_control"], "lr_rule"])

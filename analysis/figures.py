@@ -38,8 +38,10 @@ from analysis.figure_parts import (
     row_objects,
     rule_styles,
     setting_axis,
+    slot_width,
 )
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
+from analysis.scale_figures import critical, distance, targets
 
 
 def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
@@ -74,7 +76,8 @@ def curves(axes: Axes, report: Report, tables: Tables) -> None:
     target = report["target"]["value"]
     axes.axhline(target, color=GREY, linewidth=0.8, linestyle=":")
     place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 1), "textcoords": "offset points"}
-    axes.annotate(f"target {target:g}", (0.02, target), va="bottom", fontsize=6.5, color=GREY, **place)
+    box = {"fc": "white", "ec": "none", "pad": 0.8, "alpha": 0.8}
+    axes.annotate(f"target {target:g}", (0.02, target), va="bottom", fontsize=6.5, color=GREY, bbox=box, **place)
     axes.set(xlabel="samples trained N", ylabel=f"J(N), {literal(report['target']['metric'])}")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n / 1000:g}k" if n else "0"))
     axes.margins(x=0)
@@ -90,6 +93,7 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     if along == "train_batch":
         axes.plot(fit["train_batch"], fit["r_N"], color=BLUE, linewidth=0.8, linestyle=":")
         axes.plot(fit["train_batch"], fit["predicted"], color=GREY, linewidth=0.7, linestyle="--", zorder=1)
+        axes.plot(fit["train_batch"], fit["closed_form"], color=ORANGE, linewidth=0.8, linestyle=":")
     _points(axes, arms, "r_N", BLUE, place=0)
     _points(axes, arms, "r_T", ORANGE, place=1)
     handles = [
@@ -98,6 +102,9 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     ]
     if along == "train_batch" and fit["r_N"].notna().any():
         handles.append(Line2D([], [], color=BLUE, linestyle=":", linewidth=0.8, label=r"fit of $1+B/B_c$"))
+    if along == "train_batch" and fit["closed_form"].notna().any():
+        label = r"$r_T$ of $(1+B/B_c)(1+B_h/B)$"
+        handles.append(Line2D([], [], color=ORANGE, linestyle=":", linewidth=0.8, label=label))
     if along == "train_batch" and fit["predicted"].notna().any():
         label = "$r_N$ from the reference's noise"
         handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.7, label=label))
@@ -110,7 +117,7 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     axes.legend(handles=handles, **(beyond if len(handles) > 6 else {"loc": "best"}))
     setting_axis(axes, arms)
     ends = np.array(axes.get_xlim())
-    axes.set_xlim(ends[0], ends[1] * np.exp(2 * len(rule_styles(arms)) * _slot(arms)))
+    axes.set_xlim(ends[0], ends[1] * np.exp(2 * len(rule_styles(arms)) * slot_width(arms, 2)))
     ratio_axis(axes.yaxis)
     clamp(axes.yaxis, pd.concat([arms[name].fillna(arms[f"{name}_low"]) for name in ("r_N", "r_T")]).dropna())
     axes.set(ylabel="ratio to the reference")
@@ -212,7 +219,7 @@ def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, place: int) 
     The two ratios (place 0 and 1) stand side by side at their batch, those of other learning-rate rules to the right of
     it but short of the next batch, so that none hides another's interval.
     """
-    along, styles, step = axis_of_arms(arms), rule_styles(arms), _slot(arms)
+    along, styles, step = axis_of_arms(arms), rule_styles(arms), slot_width(arms, 2)
     rules = ["", *styles]
     for arm in row_objects(arms):
         value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
@@ -226,17 +233,13 @@ def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, place: int) 
             axes.errorbar(x, low, yerr=low * (ARROW - 1), lolims=True, marker="_", **style)
 
 
-def _slot(arms: pd.DataFrame) -> float:
-    """The distance on the log scale at which two ratios per rule fit between neighbouring batches."""
-    values = np.unique(arms[axis_of_arms(arms)])
-    gap = float(np.log(values[1:] / values[:-1]).min()) if len(values) > 1 else 1.0
-    return min(0.08, 0.75 * gap / (2 + 2 * len(rule_styles(arms))))
-
-
 FIGURES: dict[str, Callable[[Axes, Report, Tables], None]] = {
     "curves": curves,
     "penalty": penalty,
     "decision": decision,
+    "targets": targets,
+    "distance": distance,
+    "critical": critical,
     "gradients": gradients,
     "throughput": throughput,
 }

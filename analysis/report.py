@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from analysis.by_target import by_target
 from analysis.caveats import caveats_of, errors_of
 from analysis.critical_report import critical_report
 from analysis.findings import findings, noise_json
@@ -14,6 +15,15 @@ from analysis.scales import Scales, Slope
 from analysis.study import Study, Trial
 from analysis.target import HOLD
 
+# Chosen before any data, for every sweep alike.
+PAIRING = (
+    "seeds are not paired across arms: trajectories that share a seed part after the first updates, and pairing would "
+    "cost degrees of freedom; rounds of the timing pass are paired; the slope of the gradient is fitted seed by seed"
+)
+POOLING = (
+    "one spread of log N* for all arms, by restricted likelihood where seeds miss the target; in the band of a distance"
+    " one variance for the two arms at each point; for B_h one spread of log q within the rounds of the timing pass"
+)
 CONTRACT_AXES = ("algorithm", "num_prompts", "group_size", "train_batch", "lr_rule", "lr")
 
 
@@ -31,6 +41,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         "gradient_slope": {network: _slope(scales.slope(network)) for network in ("actor", "critic")},
         "gradient_window_samples": scales.window_samples,
         "noise_scale": noise_json(scales.noise_scale()) | {"from_norms": noise_json(scales.noise_scale_from_norms())},
+        "targets": by_target(study),
         **critical_report(scales),
         **findings(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
@@ -169,6 +180,9 @@ def _method(study: Study) -> dict[str, Any]:
         "hold_frac": HOLD,
         "intervals": "Student's t on the log scale, spread over seeds pooled over the arms",
         "seeds_paired": False,
+        "pairing": PAIRING,
+        "pooling": POOLING,
+        "band": "Student's t at each point with the quantile of the largest over all points, by simulation",
         "spread_sd_log": spread.sd if spread.df else None,
         "spread_df": spread.df,
         "aligned": f"90% interval of r_N inside [{ALIGNED_LOW:.4f}, {ALIGNED_HIGH:.4f}], tested outward",

@@ -15,6 +15,7 @@ from analysis.report import build_report
 from analysis.scales import Scales
 from analysis.study import Study
 from analysis.tables import build_tables
+from analysis.target_words import target_headline
 from analysis.words import headline
 
 
@@ -23,8 +24,9 @@ class Results:
     """What the analysis of a sweep found.
 
     report: the content of report.json. tables: one frame per CSV, by name: arms (one row per arm with N*, r_N, r_q, r_T
-    and their limits), seeds (N* of each trial), curves (J(N) by arm), fit, prediction, gradients, groups, cadence,
-    throughput, excluded.
+    and their limits), seeds (N* of each trial), curves (J(N) by arm), distances (J(N) less the reference's with its
+    band), targets (r_N at other targets), critical (every way to a critical batch), fit, prediction, gradients, groups,
+    cadence, throughput, excluded.
     """
 
     report: dict[str, Any]
@@ -45,5 +47,6 @@ def analyse(sweep: Sweep) -> Results:
     study = Study(sweep)
     scales = Scales(study)
     report = build_report(study, scales)
-    report["headline"] = headline(report, [*regime_sentences(report), *finding_sentences(report)])
+    more = [*target_headline(report), *regime_sentences(report), *finding_sentences(report)]
+    report["headline"] = headline(report, more)
     return Results(report, build_tables(report, study, scales))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.critical_words import critical_rows
 from analysis.curves import common_grid
 from analysis.findings import FORMS
 from analysis.prediction import predicted_curve
+from analysis.regime import TimeModel
 from analysis.scales import Scales
 from analysis.study import Study
 
@@ -21,11 +23,14 @@ CADENCE = ("arm", "optimizer_steps_per_batch", "train_batch", *MOVES)
 
 
 def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dict[str, pd.DataFrame]:
-    """Tables by name: arms, seeds, curves, fit, prediction, gradients, groups, cadence, throughput, excluded."""
+    """Tables by name, see analysis.Results."""
     tables = {
         "arms": _arms(report),
         "seeds": _seeds(report),
         "curves": _curves(study),
+        "distances": _distances(study),
+        "targets": _targets(report),
+        "critical": pd.DataFrame(critical_rows(report)).drop(columns=["value"]),
         "fit": _fit(study, scales),
         "prediction": _prediction(report),
         "gradients": _gradients(report),
@@ -65,8 +70,9 @@ def _arms(report: Mapping[str, Any]) -> pd.DataFrame:
         row |= {"samples_per_s": arm["throughput"]["samples_per_s"], "r_q": arm["r_q"]}
         row |= dict(zip(("r_q_low", "r_q_high"), arm["r_q_ci95"], strict=True))
         row |= {name: arm[name] for name in ("time_to_target_s", "verdict", "verdict_reason", "aligned")}
-        distance = arm["curve_distance"] or {}
-        rows.append(row | {"largest_distance": distance.get("largest"), "at_samples": distance.get("at_samples")})
+        distance = arm["curve_distance"] or {"band95": [None, None]}
+        row |= {"largest_distance": distance.get("largest"), "at_samples": distance.get("at_samples")}
+        rows.append(row | dict(zip(("largest_distance_low", "largest_distance_high"), distance["band95"], strict=True)))
     return pd.DataFrame(rows)
 
 
@@ -88,18 +94,48 @@ def _curves(study: Study) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
+def _distances(study: Study) -> pd.DataFrame:
+    """J(arm) - J(reference) on their common grid, with limits that hold over the whole curve of an arm together."""
+    rows = [pd.DataFrame(columns=["arm", "samples_trained", "difference", "low", "high"])]
+    for arm, band in study.bands.items():
+        half_M = np.full(len(band.samples_M), np.nan) if band.half_M is None else band.half_M
+        limits = {"low": band.difference_M - half_M, "high": band.difference_M + half_M}
+        columns = {"samples_trained": band.samples_M, "difference": band.difference_M, **limits}
+        rows.append(pd.DataFrame({"arm": arm, **columns}))
+    return pd.concat(rows[1:] or rows, ignore_index=True)
+
+
+def _targets(report: Mapping[str, Any]) -> pd.DataFrame:
+    """r_N, r_T, verdict and alignment of every arm at every target; `recommended` marks the arm to use there."""
+    rows = []
+    for level in report["targets"]["levels"]:
+        for arm in level["arms"]:
+            row = {
+                "target": level["target"],
+                "arm": arm["arm"],
+                **_limits("r_N", arm["r_N"]),
+                **_limits("r_T", arm["r_T"]),
+            }
+            row |= {"verdict": arm["verdict"], "aligned": arm["aligned"]}
+            rows.append(row | {"recommended": arm["arm"] == level["recommendation"]["arm"]})
+    ratios = [f"{name}{limit}" for name in ("r_N", "r_T") for limit in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=["target", "arm", *ratios, "verdict", "aligned", "recommended"])
+
+
 def _fit(study: Study, scales: Scales) -> pd.DataFrame:
-    """r_N(B) of the reference's family through (B_ref, 1): fitted, and by Adam's form from the reference's noise."""
-    fit = scales.fit(1.0)
+    """Along the reference's family: the fit of r_N, Adam's form from the reference's noise, the closed form of r_T."""
+    fit, model = scales.fit(1.0), TimeModel(scales)
     batches = [scales.train_batch[arm] for arm in scales.family]
     grid_M = np.geomspace(min(batches), max(batches), 60)
     found = {"train_batch": grid_M}
     if fit is not None and fit.interval.estimate is not None:
         found["r_N"] = np.asarray(fit.predict(grid_M)) / fit.predict(scales.train_batch[study.reference])
+    if model.r_T(grid_M[0]) is not None:
+        found["closed_form"] = np.array([model.r_T(batch) for batch in grid_M])
     predicted_M = predicted_curve(scales, grid_M)
     if len(predicted_M):
         found["predicted"] = predicted_M
-    return pd.DataFrame(found if len(found) > 1 else None, columns=["train_batch", "r_N", "predicted"])
+    return pd.DataFrame(found if len(found) > 1 else None, columns=["train_batch", "r_N", "predicted", "closed_form"])
 
 
 def _prediction(report: Mapping[str, Any]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 from analysis.labels import short_label
 
 Report = Mapping[str, Any]
+MOST_TIES = 4
 
 
 def headline(report: Report, more: Sequence[str] = ()) -> list[str]:
@@ -47,11 +48,12 @@ def _alignment(report: Report) -> str:
     elif aligned:
         text = f"Aligned with the reference: {listed(aligned)}"
     else:
-        text = f"Nothing else with the {rule} rule is shown to be aligned with the reference"
+        text = f"No other arm with the {rule} rule is shown to be aligned with the reference"
     text += " (90% interval of r_N within 3/4 and 4/3)"
     beyond = [arm for arm in own if arm["aligned"] is False]
-    parts = [f"{short_label(report, arm)} {_needs(arm)}" for arm in beyond if arm["verdict"] != "target_not_reached"]
     missed = [short_label(report, arm) for arm in beyond if arm["verdict"] == "target_not_reached"]
+    shown = [_penalty(report, arm, True) for arm in beyond if arm["verdict"] != "target_not_reached"]
+    parts = [f"r_N is {listed(shown)}"] if shown else []
     if missed:
         parts.append(f"{listed(missed)} {'does' if len(missed) == 1 else 'do'} not reach the target")
     return "; ".join([text, *parts]) + "."
@@ -68,7 +70,7 @@ def _controls(report: Report) -> list[str]:
         parts = [f"aligned at {listed(aligned)}"] if aligned else []
         beyond = [arm for arm in arms if not arm["aligned"]]
         if len(beyond) > 2:
-            parts += [f"r_N is {listed([_penalty(report, arm) for arm in beyond])}"]
+            parts += [f"r_N is {listed([_penalty(report, arm, False) for arm in beyond])}"]
         else:
             parts += [_control(report, arm, own) for arm in beyond]
         found.append(f"With the {rule} rule instead: {'; '.join(parts)}.")
@@ -88,9 +90,11 @@ def _fewest(report: Report) -> list[str]:
     return [text + ("." if told else ", not told apart from the reference.")]
 
 
-def _penalty(report: Report, arm: Mapping[str, Any]) -> str:
-    r_N = arm["r_N"] | {"ci95": [arm["r_N"]["ci95"][0] if arm["r_N"]["estimate"] is None else None, None]}
-    return f"{interval(r_N)} at {short_label(report, arm)}"
+def _penalty(report: Report, arm: Mapping[str, Any], with_limits: bool) -> str:
+    r_N = arm["r_N"]
+    text = interval(r_N) if with_limits or r_N["estimate"] is None else number(r_N["estimate"])
+    text = text.replace("> ", "more than ") if text != "-" else "not known"
+    return f"{text} at {short_label(report, arm)}"
 
 
 def _control(report: Report, arm: Mapping[str, Any], own_rule: str) -> str:
@@ -108,15 +112,19 @@ def _left_out(report: Report) -> list[str]:
     excluded, found = report["excluded"], []
     censored = [arm for arm in report["arms"] if arm["num_censored"]]
     if censored:
-        each = [f"{arm['num_censored']} of {arm['num_seeds']} of {arm['arm']}" for arm in censored]
+        each = [f"{_of_all(arm['num_censored'], arm['num_seeds'])} of {arm['arm']}" for arm in censored]
         found.append(f"Trials that do not reach the target count as bounds: {listed(each)}.")
     if excluded:
         counts: dict[str, int] = {}
         for trial in excluded:
             counts[trial["status"]] = counts.get(trial["status"], 0) + 1
         kinds = listed([f"{count} {status}" for status, count in counts.items()])
-        found.append(f"Left out: {len(excluded)} trial{'s' * (len(excluded) > 1)} ({kinds}), listed below.")
+        found.append(f"Left out: {len(excluded)} trial{'s' * (len(excluded) > 1)} ({kinds}); the report lists why.")
     return found or ["No trial was left out."]
+
+
+def _of_all(number_of: int, total: int) -> str:
+    return f"all {total}" if number_of == total > 1 else f"{number_of} of {total}"
 
 
 def _needs(arm: Mapping[str, Any]) -> str:
@@ -176,8 +184,8 @@ def _ties(report: Report) -> str:
     """The arms that are not told apart from the recommended one; one of another rule than the reference's by name."""
     arms = _by_name(report)
     own = arms[report["reference_arm"]]["lr_rule"]
-    names = report["recommendation"]["ties"]
-    return listed([short_label(report, arms[n]) if arms[n]["lr_rule"] == own else n for n in names])
+    names = [short_label(report, arms[n]) if arms[n]["lr_rule"] == own else n for n in report["recommendation"]["ties"]]
+    return listed([*names[:MOST_TIES], f"{len(names) - MOST_TIES} more"] if len(names) > MOST_TIES + 1 else names)
 
 
 def _same_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -200,6 +208,9 @@ def captions(report: Report) -> list[tuple[str, str]]:
     predicted = ""
     if report["prediction"]["arms"]:
         predicted = " Dashed: r_N by Adam's form from the noise of the reference run alone."
+    fitted = ""
+    if report["time_model"]["optimum"]["estimate"] is not None:
+        fitted = " Dotted: the fits of r_N and of r_T."
     return [
         (
             "Score over samples",
@@ -209,12 +220,28 @@ def captions(report: Report) -> list[tuple[str, str]]:
         (
             "Samples and time to the target",
             "Ratios to the reference with 95% intervals; arrows are lower bounds. Blue band: the margin that the 90% "
-            f"interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference.{predicted}",
+            "interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference."
+            f"{fitted}{predicted}",
         ),
         (
             "The decision",
             "Throughput gained against samples lost. Below the diagonal r_q exceeds r_N, and the batch reaches the "
             "target sooner. Open markers are controls, arrows lower bounds.",
+        ),
+        (
+            "The penalty at other targets",
+            "r_N at every round target that all seeds of the reference reach; 95% intervals, each for its own target. "
+            "Lines end where seeds miss the target. Dotted: the target of this report.",
+        ),
+        (
+            "Distance between the curves",
+            "Largest |J(arm) - J(reference)| over the common grid. Bars hold that of the true means with 95% "
+            "probability, over all points together.",
+        ),
+        (
+            "Critical batches",
+            "Each way to one with its 95% interval: where samples begin to be lost, where generation is filled, where "
+            "the time is least. The largest aligned batch has a bar to the first that is not shown to be.",
         ),
         (
             "Gradient norm",

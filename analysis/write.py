@@ -21,6 +21,7 @@ from analysis.load import Sweep
 from analysis.records import number as number_in
 from analysis.records import read_object
 from analysis.results import analyse
+from analysis.target_words import target_rows, target_sentence
 from analysis.words import captions, interval, number
 
 
@@ -73,6 +74,8 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         figures=images,
         critical=critical_rows(report),
         closed_form=closed_form_sentence(report),
+        targets=target_rows(report),
+        target_sentence=target_sentence(report),
         digits=trace_digits(report["groups"]),
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )

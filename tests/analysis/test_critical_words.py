@@ -26,7 +26,7 @@ def test_every_way_to_a_critical_batch_is_a_row_of_its_own(report: dict[str, Any
     assert [row["group"] for row in rows] == ["training"] * 6 + ["generation"] * 2 + ["time"] * 3
     known = {row["name"]: row for row in rows}
     assert known["largest aligned"]["value"] == "256" and "first not aligned: 1,024" in known["largest aligned"]["how"]
-    for name in ("$r_N = 4/3$", "fitted $B_c$", "20% more samples", "half speed $B_h$", "least time, form"):
+    for name in ("r_N = 4/3", "fitted B_c", "20% more samples", "half speed, B_h", "least time, fitted"):
         assert known[name]["low"] < known[name]["estimate"] < known[name]["high"]
     assert known["noise, in updates"]["how"] == "tr(S) / |G|^2: not recorded"
 

@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -120,6 +121,41 @@ def _parts(results: Results) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
 )
 def test_a_log_axis_has_at_least_four_round_ticks(low: float, high: float, ticks: list[float]) -> None:
     assert figure_parts.RoundLocator().tick_values(low, high).tolist() == pytest.approx(ticks)
+
+
+def test_r_N_is_drawn_over_the_target_and_lines_end_where_seeds_miss_it(results: Results) -> None:
+    """The reference reaches 0.85; P128, N* = 1.75 * 9,000, reaches 0.8 at 1.61 * 15,750 = 25,400 in some seeds only."""
+    axes = drawn("targets", results)
+    assert axes.get_yscale() == "log"
+    legend = axes.get_legend()
+    assert legend is not None
+    lines = [line for line in axes.get_lines() if len(line.get_xdata()) > 2]
+    ends = {}
+    for text, line in zip(legend.get_texts(), lines, strict=True):
+        known = np.asarray(line.get_xdata())[~np.isnan(np.asarray(line.get_ydata(), dtype=float))]
+        ends[text.get_text()] = known.max() if len(known) else None
+    assert ends["64 (ref.)"] >= 0.8 > ends["1,024"]
+
+
+def test_distances_and_critical_batches_have_their_intervals(results: Results) -> None:
+    distance = drawn("distance", results)
+    bars = [bar for bar in distance.containers if len(bar.get_children()) > 1]
+    assert len(bars) == 5 and distance.get_ylim()[0] == 0
+    critical = drawn("critical", results)
+    labels = [label.get_text() for label in critical.get_yticklabels()]
+    assert labels[:3] == ["largest aligned", "$r_N$ = 4/3", "fitted $B_c$"] and "half speed, $B_h$" in labels
+    bracket = critical.get_lines()[0]
+    assert list(bracket.get_xdata()) == [256, 1024]
+
+
+def test_without_other_targets_or_critical_batches_the_figures_say_so(tmp_path: Path) -> None:
+    """One flat arm: nothing is learned, no level is reached, no batch is critical."""
+    truth = SweepTruth([ArmTruth(8, 1e6)], num_seeds=2, timing_rounds=0)
+    results = analyse(load_sweep(write_sweep(tmp_path / "s", truth)))
+    assert [text.get_text() for text in drawn("targets", results).texts] == ["one target only"]
+    assert [text.get_text() for text in drawn("critical", results).texts] == ["no critical batch is known"]
+    for name in figures.FIGURES:
+        drawn(name, results)
 
 
 def test_a_figure_is_as_wide_as_a_column(results: Results, tmp_path: Path) -> None:

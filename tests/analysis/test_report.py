@@ -95,7 +95,7 @@ def test_the_first_sentence_answers_the_question(report: dict[str, Any]) -> None
     assert "aligned from B = 16 to B = 256" in aligned
     assert control.startswith("With the fixed rule instead: B = 256 needs 1.")
     assert "times its time (no gain is shown), where the sqrt rule needs 1." in control
-    assert "5 of 5 of P512-G8-sqrt" in censored
+    assert "all 5 of P512-G8-sqrt" in censored
 
 
 def test_both_clocks_stand_beside_one_another(report: dict[str, Any]) -> None:
@@ -106,17 +106,29 @@ def test_both_clocks_stand_beside_one_another(report: dict[str, Any]) -> None:
 
 def test_the_files_of_a_report(sweep: Path, report: dict[str, Any]) -> None:
     folder = sweep / "report"
-    names = ["arms", "cadence", "curves", "excluded", "fit", "gradients", "groups", "prediction", "seeds", "throughput"]
+    names = [
+        "arms",
+        "cadence",
+        "critical",
+        "curves",
+        "distances",
+        "excluded",
+        "fit",
+        "gradients",
+        "groups",
+        "prediction",
+    ]
+    names += ["seeds", "targets", "throughput"]
     assert sorted(path.stem for path in (folder / "tables").iterdir()) == names
     assert len(pd.read_csv(folder / "tables/seeds.csv")) == 30
-    figures = ["curves", "decision", "gradients", "penalty", "throughput"]
+    figures = ["critical", "curves", "decision", "distance", "gradients", "penalty", "targets", "throughput"]
     assert sorted(path.stem for path in (folder / "figures").glob("*.png")) == figures
     assert sorted(path.stem for path in (folder / "figures").glob("*.svg")) == figures
 
 
 def test_the_page_stands_alone_and_begins_with_the_answer(sweep: Path, report: dict[str, Any]) -> None:
     page = (sweep / "report/report.html").read_text()
-    assert page.count("data:image/svg+xml;base64,") == 5
+    assert page.count("data:image/svg+xml;base64,") == 8
     assert not re.search(r"""(src|href)=["'](?!data:)""", page) and "@import" not in page and "<script" not in page
     assert page.index(report["headline"][0][:40]) < page.index("<table")
 
@@ -147,7 +159,7 @@ def test_damaged_lines_are_counted_in_the_report(tmp_path: Path) -> None:
     path = sweep / "trials/P8-G8-sqrt-s0/metrics.jsonl"
     path.write_text(path.read_text()[:-30])
     found = report_of(sweep)
-    assert any("1 damaged lines of metrics.jsonl were skipped, in P8-G8-sqrt-s0" in text for text in found["warnings"])
+    assert any(text == "Skipped: 1 damaged line of metrics.jsonl, in P8-G8-sqrt-s0." for text in found["warnings"])
 
 
 def test_a_sweep_without_learning_still_has_a_report(tmp_path: Path) -> None:
