@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness.algorithm.algorithm import Algorithm
+from harness.algorithm.algorithm import Algorithm, Needs
 from harness.algorithm.registry import make_algorithm
 from harness.config import TrialConfig
 from harness.evaluation import right_answers
@@ -28,6 +28,7 @@ from harness.tasks.task import Task
 from harness.training.critic import TorchCritic
 from harness.training.moving_policy import MovingPolicy
 from harness.training.packing import response_logprobs
+from harness.training.ranks import DeepSpeedCritic, DeepSpeedTrainer, FrozenOnRanks, start_ranks
 from harness.training.torch import TorchTrainer
 from harness.training.trainer import Critic, Trainer
 from harness.types import Prompt, TokenBatch
@@ -118,15 +119,14 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
         return load_policy(config, tokenizer, results_dir)
 
     model = policy()
+    on_ranks = config.execution.trainer == "deepspeed"
+    models = (
+        _on_ranks(config, results_dir, needs, spawn, processes) if on_ranks else _here(config, needs, model, policy)
+    )
     if longest := task.longest_prompts():
         limit = config.sampling.max_response_tokens or 0
         require_room(longest, encode_prompts(tokenizer, longest), limit, model.config)
-    reference, critic, proximal = None, None, None
-    if needs.reference:
-        reference = partial(response_logprobs, policy().requires_grad_(False), micro, temperature, longest_shared_row)
-    if needs.critic:
-        assert config.critic_optimizer is not None  # the plan makes one for every algorithm with a critic
-        critic = TorchCritic(policy(), config.critic_optimizer, micro, longest_shared_row)
+    proximal = None
     if needs.proximal_samples is not None:
         proximal = MovingPolicy(policy(), needs.proximal_samples, micro, temperature, longest_shared_row)
     return Parts(
@@ -135,15 +135,48 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
         scorer=processes.enter_context(closing(make_scorer(task, config.task, config.execution.reward_workers))),
         tokenizer=tokenizer,
         engine=_engine(config, results_dir, model, tokenizer, spawn, processes),
-        trainer=TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row),
+        trainer=models.trainer,
         algorithm=algorithm,
-        reference=reference,
-        critic=critic,
+        reference=models.reference,
+        critic=models.critic,
         proximal=proximal,
         eval_prompts=eval_prompts,
         eval_answers=right_answers(eval_prompts, tokenizer),
         processes=processes.pop_all(),
     )
+
+
+@dataclass(frozen=True)
+class _Models:
+    """What is trained, and what it is compared with."""
+
+    trainer: Trainer
+    reference: FrozenPolicy | None
+    critic: Critic | None
+
+
+def _here(config: TrialConfig, needs: Needs, model: PreTrainedModel, another: Callable[[], PreTrainedModel]) -> _Models:
+    """Models in this process: the trainer has `model`, the others one of their own each."""
+    micro, temperature = config.batch_shape.micro, config.sampling.temperature
+    longest_shared_row = config.execution.share_prompt_up_to_tokens
+    reference, critic = None, None
+    if needs.reference:
+        frozen = another().requires_grad_(False)
+        reference = partial(response_logprobs, frozen, micro, temperature, longest_shared_row)
+    if needs.critic:
+        assert config.critic_optimizer is not None  # the plan makes one for every algorithm with a critic
+        critic = TorchCritic(another(), config.critic_optimizer, micro, longest_shared_row)
+    trainer = TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row)
+    return _Models(trainer, reference, critic)
+
+
+def _on_ranks(config: TrialConfig, results_dir: Path, needs: Needs, spawn: Spawn, processes: ExitStack) -> _Models:
+    """Models in the processes of the trainer's ranks."""
+    ranks = processes.enter_context(closing(start_ranks(config, spawn)))
+    trainer = DeepSpeedTrainer(ranks, config, results_dir)
+    reference = FrozenOnRanks(ranks, config, results_dir) if needs.reference else None
+    critic = DeepSpeedCritic(ranks, config, results_dir) if needs.critic else None
+    return _Models(trainer, reference, critic)
 
 
 def _engine(
@@ -154,7 +187,7 @@ def _engine(
     spawn: Spawn,
     processes: ExitStack,
 ) -> RolloutEngine:
-    """Engines in processes of their own, or one here that shares the trainer's module."""
+    """Engines in processes of their own, or one here with `model`: that of the trainer torch, or one of its own."""
     if not config.execution.num_engines:
         return TransformersEngine(model, tokenizer, config.batch.gen_batch)
     arguments = [(config, results_dir)] * config.execution.num_engines

@@ -39,10 +39,14 @@ def start_ranks(config: TrialConfig, spawn: Spawn) -> Members:
         )
     ranks = config.execution.ranks
     members = spawn("rank", "harness.training.deepspeed:Rank", [(rank, ranks) for rank in range(ranks)])
-    hosts = call_all(members, "host")
-    host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"  # on one node nothing listens to the outside
-    port = members.start(0, "listen", host).result()
-    call_all(members, "connect", host, port)
+    try:
+        hosts = call_all(members, "host")
+        host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"  # on one node nothing listens to the outside
+        port = members.start(0, "listen", host).result()
+        call_all(members, "connect", host, port)
+    except BaseException:
+        members.close()
+        raise
     return members
 
 
