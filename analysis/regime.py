@@ -14,50 +14,11 @@ from typing import Literal
 import numpy as np
 
 from analysis.critical import HyperbolaFit, crossing_batch, fit_hyperbola
+from analysis.independent import inverse, product
 from analysis.penalty import ALIGNED_HIGH, Interval, LogSample
 from analysis.scales import Scales
 
 Regime = Literal["generation_first", "training_first", "not_told_apart", "neither_reached", "unknown"]
-
-
-def geometric_mean(a: Interval, b: Interval) -> Interval:
-    """sqrt(a b) of two independent positive estimates, limits by the method of variance estimates recovery.
-
-    On the log scale the distance to a limit of the sum is the root of the sum of squares of the distances to the limits
-    of the parts (Zou and Donner, Statistics in Medicine 2008), which lets them lie unevenly.
-
-    sqrt(200 * 50) = 100; both limits at a factor of 4: half of log 4 sqrt(2) away, a factor of 4^0.7071 = 2.665.
-
-    >>> found = geometric_mean(Interval(200.0, 50.0, 800.0), Interval(50.0, 12.5, 200.0))
-    >>> round(found.estimate, 6), round(found.low, 1), round(found.high, 1)
-    (100.0, 37.5, 266.5)
-    """
-    if not a.estimate or not b.estimate:
-        return Interval()
-    middle = math.log(a.estimate * b.estimate) / 2
-
-    def limit(first: float | None, second: float | None) -> float | None:
-        if not first or not second or not a.estimate or not b.estimate:
-            return None
-        return math.hypot(math.log(first / a.estimate), math.log(second / b.estimate)) / 2
-
-    low, high = limit(a.low, b.low), limit(a.high, b.high)
-    return Interval(
-        math.exp(middle),
-        None if low is None else math.exp(middle - low),
-        None if high is None else math.exp(middle + high),
-    )
-
-
-def inverse(interval: Interval) -> Interval:
-    """1 / x of a positive x.
-
-    >>> inverse(Interval(4.0, 2.0, 8.0))
-    Interval(estimate=0.25, low=0.125, high=0.5, bound=None)
-    """
-    estimate, low, high = (None if x is None else 1 / x for x in (interval.estimate, interval.high, interval.low))
-    bounds: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper": "lower"}
-    return Interval(estimate, low, high, bounds.get(interval.bound))
 
 
 def relative_time(train_batch: float, reference_batch: float, critical_batch: float, half_speed_batch: float) -> float:
@@ -167,7 +128,7 @@ class TimeModel:
             flat = half.bound == "upper"
             flag = "throughput does not rise with the batch" if flat else "B_h is not known"
             return Optimum(Interval(), None, flag)
-        best = geometric_mean(critical, half)
+        best = product(critical, half).map(math.sqrt)
         assert best.estimate is not None
         r_T = relative_time(best.estimate, self.reference_batch, critical.estimate, half.estimate)
         return Optimum(best, r_T)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.comparison import difference, ratio
+from analysis.independent import difference, ratio
 from analysis.load import load_sweep
 from analysis.penalty import Interval
 from analysis.settings import differences
