@@ -84,7 +84,7 @@ def run_of(history: History, options: Options) -> ImportedRun:
         lr=options.lr if options.lr is not None else lr if isinstance(lr, float) else logged["actor_lr"],
         critic_lr=logged["critic_lr"],
         seed=options.seed if options.seed is not None else seed if type(seed) is int else None,
-        axes=_axes(history.config, mini, passes, train_batch),
+        axes=_axes(history.config, mini, passes),
         assumptions=(*history.notes, *notes, *_notes(training, updates, train_batch, replaced)),
     )
 
@@ -178,10 +178,10 @@ def _algorithm(config: Mapping[str, Any], training: Sequence[Row]) -> str:
     return "ppo" if any("critic_loss" in metrics for _, metrics in training) else "unknown"
 
 
-def _axes(config: Mapping[str, Any], mini: Any, passes: int, train_batch: int) -> dict[str, Any]:
+def _axes(config: Mapping[str, Any], mini: Any, passes: int) -> dict[str, Any]:
     found = {axis: value for axis, names in AXES.items() if isinstance(value := _at(config, *names), int | float | str)}
     found["passes"] = passes
-    if type(mini) is int and mini != train_batch:
+    if type(mini) is int:
         found["mini_batch_size"] = mini
     return found
 

@@ -204,10 +204,7 @@ def _curves(evals: Sequence[Evaluation], training: Sequence[Row]) -> tuple[str, 
 
 def _axes(config: Mapping[str, Any], cadence: Cadence) -> dict[str, Any]:
     found = {axis: value for axis, name in AXES.items() if isinstance(value := config.get(name), int | float | str)}
-    found["passes"] = cadence.passes
-    if cadence.steps > 1:
-        found["mini_batch_size"] = cadence.train_batch * cadence.passes // cadence.steps
-    return found
+    return found | {"passes": cadence.passes, "mini_batch_size": cadence.mini_batch_size}
 
 
 def _row_notes(
@@ -228,8 +225,7 @@ def _row_notes(
     if left:
         notes.append(f"The last {left} optimizer steps end inside a rollout batch and are left out.")
     if cadence.steps > 1:
-        mini = cadence.train_batch * cadence.passes // cadence.steps
-        notes.append(f"Gradient norms are those of optimizer steps of {mini:,} responses.")
+        notes.append(f"Gradient norms are those of optimizer steps of {cadence.mini_batch_size:,} responses.")
     if any(update.seconds for update in updates):
         notes.append("Seconds are step_time: without evaluation and checkpoints, but also without the optimizer step.")
     else:

@@ -31,6 +31,11 @@ class Cadence:
         """B = P * G, responses."""
         return self.num_prompts * self.group_size
 
+    @property
+    def mini_batch_size(self) -> int:
+        """Responses of an optimizer step, B * passes / steps; where it takes all of them several times, B."""
+        return min(self.train_batch * self.passes // self.steps, self.train_batch)
+
     def samples_trained(self, step: int) -> int:
         """N after `step` optimizer steps: the first pass over a rollout batch counts its responses, the others do not.
 

@@ -111,7 +111,12 @@ def test_newer_openrlhf_nests_its_configuration(tmp_path: Path) -> None:
     }
     log(start(tmp_path, nested), rows(1, 2))
     (found,) = read(next((tmp_path / "wandb").glob("offline-run-*")))
-    assert (found.num_prompts, found.group_size, found.lr, found.axes) == (8, 4, 2e-6, {"passes": 1})
+    assert (found.num_prompts, found.group_size, found.lr, found.axes) == (
+        8,
+        4,
+        2e-6,
+        {"passes": 1, "mini_batch_size": 32},
+    )
 
 
 def test_attempts_of_a_run_are_joined_and_the_last_counts(tmp_path: Path) -> None:
@@ -145,6 +150,26 @@ def test_rows_of_trl_need_their_global_step(tmp_path: Path) -> None:
     assert [u.samples_trained for u in found.updates] == [32 * step for step in range(1, 9)]
     assert found.updates[0].scores["reward"] == 7 / 32 and found.updates[3].apart_s["evaluate"] > 0
     assert "11 rows without a global step were left out." in found.assumptions
+
+
+def test_a_run_of_verl_steps_with_the_client(tmp_path: Path) -> None:
+    """log(data, step=step): 64 prompts x 8; the validation before training is a row of its own, the next shares one."""
+    nested = {"data": {"train_batch_size": 64, "seed": 1}, "actor_rollout_ref": {"rollout": {"n": 8}}}
+    run = start(tmp_path, nested)
+    run.log({"val-core/gsm8k/acc/mean@1": 0.125}, step=0)
+    for step in (1, 2, 3):
+        row = {"critic/score/mean": step / 8, "actor/pg_loss": 0.1, "timing_s/gen": 3.0, "timing_s/step": 8.0}
+        validation = {"val-core/gsm8k/acc/mean@1": 0.5} if step == 2 else {}
+        run.log({**row, **validation, "training/global_step": step}, step=step)
+    run.finish()
+    (found,) = read(tmp_path / "wandb")
+    assert (found.system, found.num_prompts, found.group_size, found.seed) == ("verl", 64, 8, 1)
+    assert [(u.samples_before, u.scores["critic/score/mean"]) for u in found.updates] == [
+        (0, 0.125),
+        (512, 0.25),
+        (1024, 0.375),
+    ]
+    assert [(e.samples_trained, *e.scores.values()) for e in found.evals] == [(0, 0.125), (1024, 0.5)]
 
 
 def test_a_step_of_nobody_is_the_number_of_calls_and_columns_say_the_rest(tmp_path: Path) -> None:
