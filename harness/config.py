@@ -34,6 +34,9 @@ EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+VLLM_TEMPERATURES = 0.01, 2.0
+
+
 class WarmStartConfig(Strict):
     """The short supervised start that all trials of a sweep share."""
 
@@ -118,6 +121,18 @@ class SamplingConfig(Strict):
     max_response_tokens: PositiveInt | None = Field(
         None, description="most tokens of a response; unset: the task's need"
     )
+    top_p: float = Field(1.0, description="1: responses come from the policy that is trained, nothing cut off")
+    top_k: int = Field(0, description="0: likewise")
+
+    @model_validator(mode="after")
+    def _is_the_policy(self) -> Self:
+        for field, whole in (("top_p", 1), ("top_k", 0)):
+            if getattr(self, field) != whole:
+                raise InputError(
+                    f"sampling.{field}: {getattr(self, field):g}; responses would come from another distribution than "
+                    f"the one that is trained, and every ratio of the two be wrong; needs {whole}"
+                )
+        return self
 
 
 class EvaluationConfig(Strict):
@@ -252,6 +267,11 @@ class TrialConfig(Sections):
             raise InputError(
                 "execution.deepspeed.zero_stage: 0 adds gradients up in model.dtype bfloat16; needs 1, 2 or 3, which "
                 "keep float32"
+            )
+        least, most = VLLM_TEMPERATURES
+        if self.execution.engine == "vllm" and not least <= self.sampling.temperature <= most:
+            raise InputError(
+                f"sampling.temperature: {self.sampling.temperature:g}; the engine vllm needs {least:g} to {most:g}"
             )
         self._can_stream()
         if self.budget_samples < train_batch:

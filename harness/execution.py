@@ -24,9 +24,16 @@ class Bundle:
 class VllmConfig(Strict):
     """Settings of the engine vllm."""
 
-    memory_frac: float = Field(0.5, gt=0, le=1, description="share of a GPU's memory that the engine takes")
+    memory_frac: float = Field(
+        0.5, gt=0, le=1, description="share of a GPU's memory that the engine takes; on a CPU, most for its cache"
+    )
     tensor_parallel: PositiveInt = Field(1, description="GPUs that share one engine's model")
-    sleep: bool = Field(True, description="free the GPU's memory while the trainer works, in the layout colocated")
+    sleep: bool = Field(
+        True, description="free a GPU's memory while the trainer works, in the layout colocated and mode synchronous"
+    )
+    max_prompt_tokens: PositiveInt | None = Field(
+        None, description="longest prompt; unset: whatever a response leaves of the model's positions"
+    )
 
 
 class DeepSpeedConfig(Strict):
@@ -88,6 +95,12 @@ class ExecutionConfig(Strict):
     )
     gpus_per_rank: float = Field(0.0, ge=0, description="GPUs of each process that trains, may be a fraction")
     gpus_per_engine: float = Field(0.0, ge=0, description="GPUs of each engine, in the layout separate")
+    max_logprob_gap: float | None = Field(
+        None,
+        gt=0,
+        description="mean gap between the engine's and the trainer's log-probabilities that fails a trial; unset: "
+        "0.01 in float32, 0.15 in bfloat16",
+    )
     max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")
     checkpoint_every_samples: PositiveInt | None = Field(
         None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"

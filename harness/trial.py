@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.agreement import require_agreement
 from harness.evaluation import evaluate
 from harness.noise import passed
 from harness.parts import Parts, build_parts
@@ -38,19 +39,21 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
     run = RunDir(directory)
     with run.lock():
         run.start(trial.config.model_dump(mode="json"), provenance())
+        started_s = time.perf_counter()
         with closing(build_parts(trial.config, results_dir)) as parts:
-            yield from _attempt(trial, run, parts, attempt)
+            yield from _attempt(trial, run, parts, attempt, started_s)
 
 
-def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int) -> Iterator[StepRecord]:
+def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int, started_s: float) -> Iterator[StepRecord]:
     progress = _restore(run, parts)
+    apart = {"startup": time.perf_counter() - started_s}
     truth = JsonlSink(run.metrics_path)
     sinks: list[MetricSink] = [truth]
     if trial.config.tracking.wandb:
         sinks.append(WandbSink(trial, run.path.parent.parent, provenance()))
     outcome = None
     try:
-        status, reason = yield from _loop(parts, progress, run, truth, sinks)
+        status, reason = yield from _loop(parts, progress, run, truth, sinks, apart)
         outcome = TrialOutcome(
             status=status,
             reason=reason,
@@ -59,6 +62,7 @@ def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int) -> It
             optimizer_steps=progress.optimizer_steps,
             wall_s=progress.wall_s,
             attempts=attempt,
+            seconds_apart=apart,
         )
         run.write_outcome(outcome)
     finally:
@@ -67,7 +71,12 @@ def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int) -> It
 
 
 def _loop(
-    parts: Parts, progress: Progress, run: RunDir, truth: JsonlSink, sinks: list[MetricSink]
+    parts: Parts,
+    progress: Progress,
+    run: RunDir,
+    truth: JsonlSink,
+    sinks: list[MetricSink],
+    apart: dict[str, float],
 ) -> Generator[StepRecord, None, tuple[Status, str]]:
     config = parts.config
     started_s = time.perf_counter() - progress.wall_s
@@ -88,12 +97,15 @@ def _loop(
             before = progress.samples_trained
             update = run_update(parts, progress, intake)
             yield keep(_train_record(parts, progress, started_s, update, intake))
+            require_agreement(config, update, progress.rollout_batches - 1)
             with intake.paused() if intake else nullcontext():
                 if passed(config.evaluation.every_samples, before, progress.samples_trained):
                     yield keep(_eval_record(parts, progress, started_s))
                 if passed(config.checkpoint_every_samples, before, progress.samples_trained):
+                    saving_s = time.perf_counter()
                     truth.sync()
                     _save(run, parts, progress)
+                    apart["checkpoint"] = apart.get("checkpoint", 0.0) + time.perf_counter() - saving_s
     except Diverged as reason:
         return "diverged", str(reason)
     return "completed", "the sample budget is used"
@@ -117,9 +129,11 @@ def _train_record(
             "tokens_generated": update.tokens_generated,
             "tokens_trained": update.tokens_trained,
             "seconds": update.seconds,
+            "throughput": update.throughput,
+            "response_tokens": update.response_tokens,
+            **update.busy(intake),
             "samples_dropped": update.samples_dropped,
             "samples_in_flight": intake.samples_in_flight if intake else 0,
-            **({} if intake is None else {"engine": intake.usage()}),
         },
     )
 

@@ -91,6 +91,9 @@ def test_a_file_gives_its_values_and_the_defaults(tmp_path: Path) -> None:
         ({"optimizer": {"lr": 1e-3, "lr_rule": "sqr"}}, "optimizer.lr_rule: 'sqr' is not one of fixed, sqrt, linear, adam_sde, adam_sde_power, surge, table; did you mean sqrt?"),
         ({"algorithm": {"name": "grpo", "std_ddof": 2}}, "algorithm.std_ddof: 2 is not one of 0, 1"),
         ({"execution": {"engine": "vlm"}}, "execution.engine: 'vlm' is not one of transformers, vllm; did you mean vllm?"),
+        # another distribution than the one that is trained
+        ({"sampling": {"top_p": 0.9}}, "sampling.top_p: 0.9; responses would come from another distribution than the one that is trained, and every ratio of the two be wrong; needs 1"),
+        ({"sampling": {"top_k": 20}}, "sampling.top_k: 20; responses would come from another distribution than the one that is trained, and every ratio of the two be wrong; needs 0"),
         # what every sweep has
         ({"optimizer": {}}, "optimizer.lr: missing; needs the learning rate of the reference arm"),
         ({"sweep": "a b/c"}, "sweep: 'a b/c'; needs letters, digits, '.', '_' and '-' only, for instance a-b-c"),
@@ -204,6 +207,10 @@ TRIAL: dict[str, Any] = {"optimizer": {"lr": 1e-3, "lr_ref": 1e-3}, "budget_samp
         (
             {"execution": {"ranks": 2}},
             "execution.ranks: 2; the trainer torch is one process, needs 1 (execution.trainer deepspeed takes more)",
+        ),
+        (
+            {"execution": {"engine": "vllm"}, "sampling": {"temperature": 2.5}},
+            "sampling.temperature: 2.5; the engine vllm needs 0.01 to 2",
         ),
         (
             {"algorithm": {"name": "grpo", "loss_average": "constant"}},
