@@ -210,12 +210,12 @@ def _axes(config: Mapping[str, Any], cadence: Cadence) -> dict[str, Any]:
 def _row_notes(
     training: Sequence[Row], stretches: Sequence[Stretch], updates: Sequence[Update], cadence: Cadence, replaced: int
 ) -> list[str]:
-    notes = [
-        f"{cadence.steps} optimizer steps per rollout batch of {cadence.train_batch:,} responses, in {cadence.passes} "
-        "passes over it; its responses count once, in the first."
-        if cadence.steps > 1 or cadence.passes > 1
-        else f"One optimizer step per rollout batch of {cadence.train_batch:,} responses."
-    ]
+    notes = []
+    if cadence.steps > 1 or cadence.passes > 1:
+        notes.append(
+            f"Optimizer steps per rollout batch: {cadence.steps}, passes over it: {cadence.passes}; its responses count "
+            "once, in the first pass."
+        )
     most = max((stretch.end - stretch.start) // cadence.steps for stretch in stretches)
     if most > 1:
         notes.append(f"Rows are means over {most} rollout batches: one record stands for them, at their mean N.")

@@ -52,7 +52,8 @@ def cadence_of(history: History, training: Sequence[Row], options: Options) -> t
     configured = _configured(history)
     if configured:
         batch_of(history.source, options, configured.num_prompts, configured.group_size)
-        return configured, []
+        one = configured.steps == configured.passes == 1
+        return configured, ["One optimizer step per rollout batch, by the trainer's arguments."] if one else []
     steps, notes = _steps_per_batch(history.source, training)
     per_step = _responses_per_step(training)
     group_size = options.group_size or _count(history.config, "num_generations")
@@ -110,7 +111,7 @@ def _steps_per_batch(source: Path, training: Sequence[Row]) -> tuple[int, list[s
     apart = {later - step for step, later in itertools.pairwise(sampled)}
     if len(sampled) == len(training):
         if row_distance(training) == 1:
-            return 1, []
+            return 1, ["One optimizer step per rollout batch: each samples anew."]
         return 1, ["One optimizer step per rollout batch, TRL's default: rows of several steps do not show it."]
     if len(apart) != 1:
         raise InputError(
