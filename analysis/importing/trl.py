@@ -213,8 +213,8 @@ def _row_notes(
     notes = []
     if cadence.steps > 1 or cadence.passes > 1:
         notes.append(
-            f"Optimizer steps per rollout batch: {cadence.steps}, passes over it: {cadence.passes}; its responses count "
-            "once, in the first pass."
+            f"Optimizer steps per rollout batch: {cadence.steps}, passes over it: {cadence.passes}; its responses "
+            "count once, in the first pass."
         )
     most = max((stretch.end - stretch.start) // cadence.steps for stretch in stretches)
     if most > 1:
