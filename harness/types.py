@@ -197,7 +197,10 @@ Status = Literal["completed", "diverged", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """How a trial ended: the content of outcome.json, written last."""
+    """How a trial ended: the content of outcome.json, written last.
+
+    seconds_apart: what the last attempt spent on `startup`, before its first step, and on `checkpoint`.
+    """
 
     status: Status
     reason: str
@@ -206,3 +209,4 @@ class TrialOutcome:
     optimizer_steps: int
     wall_s: float
     attempts: int
+    seconds_apart: Mapping[str, float] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from harness.config import OptimizerConfig
 from harness.evaluation import failures, score_groups
 from harness.parts import Parts
 from harness.rollout.intake import Intake
+from harness.rollout.occupancy import Occupancy
 from harness.steps import train
 from harness.training.trainer import Diverged
 from harness.types import RolloutGroup, ScoredGroups, UpdateStats
@@ -61,6 +62,7 @@ class Update:
     """What one rollout batch did. `trained` are the groups of `generated` that entered a gradient.
 
     samples_dropped: sampled responses that were not trained on, greedy ones left out, those too old included.
+    occupancy: of the engine during generation; None in mode streaming, whose intake knows it.
     """
 
     generated: ScoredGroups
@@ -70,6 +72,7 @@ class Update:
     critic_lr: float | None
     stats: UpdateStats
     seconds: dict[str, float]
+    occupancy: Occupancy | None
 
     @property
     def samples_trained(self) -> int:
@@ -85,6 +88,28 @@ class Update:
     def tokens_trained(self) -> int:
         """Response tokens that entered a gradient, each counted once."""
         return count_tokens(self.trained.sampled)
+
+    @property
+    def throughput(self) -> dict[str, float]:
+        """What was trained on over the seconds of all phases."""
+        spent_s = sum(self.seconds.values())
+        return {"samples_per_s": self.samples_trained / spent_s, "tokens_per_s": self.tokens_trained / spent_s}
+
+    def busy(self, intake: Intake | None) -> dict[str, dict[str, float]]:
+        """What engine and trainer did of the time: `generate` is the trainer's wait, in both modes."""
+        spent_s = sum(self.seconds.values())
+        if self.occupancy is not None:
+            engine = self.occupancy.as_json(spent_s)
+        else:
+            assert intake is not None  # one of the two knows it
+            engine = intake.usage()
+        return {"engine": engine, "trainer": {"busy_frac": 1 - self.seconds["generate"] / spent_s}}
+
+    @property
+    def response_tokens(self) -> dict[str, float]:
+        """How long the sampled responses were, dropped ones included."""
+        lengths_S = [len(rollout.token_ids_T) for group in self.generated.sampled for rollout in group.rollouts]
+        return lengths(lengths_S)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -132,7 +157,9 @@ def run_update(parts: Parts, progress: Progress, intake: Intake | None = None) -
             intake.updated(progress.rollout_batches, progress.samples_trained)
     if intake is not None:
         _count(progress, intake)
-    return Update(batch.generated, batch.trained, batch.samples_dropped, lr, critic_lr, stats, watch.seconds)
+    return Update(
+        batch.generated, batch.trained, batch.samples_dropped, lr, critic_lr, stats, watch.seconds, batch.occupancy
+    )
 
 
 def _count(progress: Progress, intake: Intake) -> None:
@@ -154,6 +181,7 @@ class _Batch:
     generated: ScoredGroups
     trained: ScoredGroups
     samples_dropped: int
+    occupancy: Occupancy | None
 
 
 def collect(parts: Parts, progress: Progress, watch: Stopwatch, intake: Intake | None = None) -> _Batch:
@@ -164,17 +192,20 @@ def collect(parts: Parts, progress: Progress, watch: Stopwatch, intake: Intake |
     """
     wanted, rounds = parts.config.batch.num_prompts, parts.algorithm.needs.refill_rounds
     generated, too_old = _collect_round(parts, progress, watch, wanted, intake)
+    occupancy = None if intake else parts.engine.occupancy
     if rounds is None:
-        return _Batch(generated, generated, too_old)
+        return _Batch(generated, generated, too_old, occupancy)
     for _ in range(rounds):
         missing = wanted - int((~zero_variance(generated.rewards_PG)).sum())
         if missing == 0:
             break
         more, old = _collect_round(parts, progress, watch, missing, intake)
         generated, too_old = generated.joined(more), too_old + old
+        occupancy = occupancy and occupancy.then(parts.engine.occupancy)
     live_P = ~zero_variance(generated.rewards_PG)
     trained = generated.selected(live_P if live_P.any() else np.arange(len(live_P)) < wanted)
-    return _Batch(generated, trained, generated.rewards_PG.size - trained.rewards_PG.size + too_old)
+    dropped = generated.rewards_PG.size - trained.rewards_PG.size + too_old
+    return _Batch(generated, trained, dropped, occupancy)
 
 
 def _collect_round(
@@ -218,6 +249,15 @@ def learning_rate(optimizer: OptimizerConfig, samples_trained: int) -> float:
     """
     warmup_samples = optimizer.warmup_samples
     return optimizer.lr * min(1.0, samples_trained / warmup_samples) if warmup_samples else optimizer.lr
+
+
+def lengths(tokens_S: Sequence[int]) -> dict[str, float]:
+    """Mean, 95th percentile (between responses, linear) and maximum of the tokens of each response.
+
+    >>> lengths([1, 2, 3, 4, 5])
+    {'mean': 3.0, 'p95': 4.8, 'max': 5}
+    """
+    return {"mean": float(np.mean(tokens_S)), "p95": float(np.percentile(tokens_S, 95)), "max": int(max(tokens_S))}
 
 
 def count_tokens(groups: Sequence[RolloutGroup]) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from harness.rollout.occupancy import Occupancy
 from harness.types import Prompt, Rollout, RolloutGroup
 
 
@@ -17,7 +18,8 @@ class Sampling:
     """How responses are drawn.
 
     Response r, token t of the prompt with index i uses the uniform of (seed, purpose, round, i, r, t),
-    whatever else is in flight. After `num_sampled` sampled responses come `num_greedy` greedy ones.
+    whatever else is in flight. After `num_sampled` sampled responses come `num_greedy` greedy ones. With `ignore_end`
+    end tokens are drawn like all others and every response goes on to its longest.
     """
 
     temperature: float
@@ -27,6 +29,7 @@ class Sampling:
     round: int = 0
     num_sampled: int = 1
     num_greedy: int = 0
+    ignore_end: bool = False
 
     @property
     def num_responses(self) -> int:
@@ -67,9 +70,10 @@ class OpenFlight(Protocol):
 
 
 class RolloutEngine(Protocol):
-    """Samples responses with the weights it was last given."""
+    """Samples responses with the weights it was last given. `occupancy` is that of the last call of generate."""
 
     weights_version: int
+    occupancy: Occupancy
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
         """One group for each prompt, in order; log-probabilities are those of the tempered distribution."""

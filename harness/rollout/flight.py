@@ -73,7 +73,9 @@ class Flight:
         self.logprobs_ST[place_R, at_R] = logprobs.numpy(force=True)
         self.versions_ST[place_R, at_R] = version
         self.lengths_S[place_R] = at_R + 1
-        ended_R = np.isin(drawn_R, self.end_ids) | (at_R + 1 == self.sampling.max_response_tokens)
+        ended_R = at_R + 1 == self.sampling.max_response_tokens
+        if not self.sampling.ignore_end:
+            ended_R |= np.isin(drawn_R, self.end_ids)
         if ended_R.all():
             self.decoder = None
         else:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from harness.execution import StreamingConfig
+from harness.rollout.occupancy import Occupancy, beside
 from harness.rollout.stream import Stream, StreamState, staleness
 from harness.types import RolloutGroup
 
@@ -40,21 +41,18 @@ class LocalSource:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.busy_s = 0.0
 
     @property
     def states(self) -> list[StreamState]:
-        return [self.stream.state(self.busy_s)]
+        return [self.stream.state()]
 
     def poll(self, most: int | None) -> list[RolloutGroup]:
         self.move(1)
         return self.stream.take(most)
 
     def move(self, steps: int) -> None:
-        started_s = time.perf_counter()
         for _ in range(steps):
             self.stream.advance()
-        self.busy_s += time.perf_counter() - started_s
 
     def restart(self) -> None:
         self.stream.flight.restart()
@@ -79,7 +77,8 @@ class Intake:
         self.waiting: list[RolloutGroup] = []
         self.samples_at: dict[int, int] = {}
         self.begun_before = self.lost = 0
-        self.noted_s, self.noted_busy_s, self.noted_discarded = time.perf_counter(), 0.0, 0
+        self.noted_s, self.noted_discarded = time.perf_counter(), 0
+        self.noted_occupancy = Occupancy(0)
         self.num_taken = self.num_overtaking = 0
 
     def begin(self, version: int, samples_trained: int, begun_before: int, lost: int) -> None:
@@ -124,15 +123,12 @@ class Intake:
         self.noted_s += time.perf_counter() - started_s
 
     def usage(self) -> dict[str, float]:
-        """Since the last call, pauses left out: mean share of the time that the streams were busy, tokens discarded."""
-        now_s, busy_s = time.perf_counter(), sum(state.busy_s for state in self.source.states)
+        """Since the last call, pauses left out: how full the streams were, tokens discarded."""
+        now_s, occupancy = time.perf_counter(), beside(state.occupancy for state in self.source.states)
         discarded = sum(state.tokens_discarded for state in self.source.states)
-        passed_s = (now_s - self.noted_s) * len(self.source.states)
-        found = {
-            "busy_frac": (busy_s - self.noted_busy_s) / passed_s,
-            "tokens_discarded": discarded - self.noted_discarded,
-        }
-        self.noted_s, self.noted_busy_s, self.noted_discarded = now_s, busy_s, discarded
+        found = occupancy.since(self.noted_occupancy).as_json(now_s - self.noted_s)
+        found["tokens_discarded"] = discarded - self.noted_discarded
+        self.noted_s, self.noted_occupancy, self.noted_discarded = now_s, occupancy, discarded
         return found
 
     @property

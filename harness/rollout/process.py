@@ -12,6 +12,7 @@ from harness.config import TrialConfig
 from harness.members import Shared
 from harness.models import load_tokenizer
 from harness.rollout.engine import Sampling, SteppingEngine
+from harness.rollout.occupancy import Occupancy
 from harness.rollout.stream import Stream, StreamSettings, StreamState
 from harness.rollout.transformers import TransformersEngine
 from harness.tasks import make_task
@@ -33,13 +34,13 @@ class EngineProcess:
         self.calls_waiting = 0
         self.stream: Stream | None = None
         self.paused = False
-        self.busy_s = 0.0
         self.closed = False
         self.error: Exception | None = None
 
-    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> tuple[list[RolloutGroup], Occupancy]:
+        """One group for each prompt, in order, and how full the engine was."""
         with self._turn():
-            return self.engine.generate(prompts, sampling)
+            return self.engine.generate(prompts, sampling), self.engine.occupancy
 
     def update_weights(self, chunks: Sequence[Shared], version: int) -> None:
         """Take the weights up chunk by chunk."""
@@ -60,7 +61,7 @@ class EngineProcess:
                 raise self.error
             groups = self.stream.take(most)
             self.lock.notify_all()
-            return groups, self.stream.state(self.busy_s)
+            return groups, self.stream.state()
 
     def restart(self) -> None:
         """Start every unfinished response over."""
@@ -93,14 +94,11 @@ class EngineProcess:
         while self.error is None and not self.closed:
             with self.lock:
                 self.lock.wait_for(lambda: self.closed or not self.paused)
-                started_s = time.perf_counter()
                 try:
                     moved = self.stream.advance()
                 except Exception as error:  # the trial meets it at its next call
                     self.error = error
                     moved = True
-                if moved:
-                    self.busy_s += time.perf_counter() - started_s
                 if self.stream.finished or self.error:
                     self.lock.notify_all()
                 if not moved and not self.closed:

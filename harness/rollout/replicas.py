@@ -9,6 +9,7 @@ import torch
 
 from harness.members import Members, call_all, call_each
 from harness.rollout.engine import Sampling
+from harness.rollout.occupancy import Occupancy, beside
 from harness.rollout.stream import StreamSettings, StreamState
 from harness.types import Prompt, RolloutGroup
 
@@ -27,6 +28,7 @@ class EngineReplicas:
     def __init__(self, members: Members) -> None:
         self.members = members
         self.weights_version = 0
+        self.occupancy = Occupancy(0)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
         runs = [
@@ -35,7 +37,9 @@ class EngineReplicas:
             if len(run)
         ]
         answers = [self.members.start(member, "generate", run, sampling) for member, run in enumerate(runs)]
-        return [group for answer in answers for group in answer.result()]
+        found = [answer.result() for answer in answers]
+        self.occupancy = beside(occupancy for _, occupancy in found)
+        return [group for groups, _ in found for group in groups]
 
     def update_weights(self, weights: Weights, version: int) -> None:
         chunks = [self.members.share(chunk) for chunk in in_chunks(weights, CHUNK_BYTES)]

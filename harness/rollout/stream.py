@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.rollout.engine import Sampling, SteppingEngine
+from harness.rollout.occupancy import Meter, Occupancy
 from harness.types import Prompt, Rollout, RolloutGroup
 
 ADMIT_ONE_IN = 8
@@ -50,16 +51,16 @@ class StreamState:
     """What a stream has done so far and holds now.
 
     begun: responses ever put in flight. outstanding: prompts whose responses are in flight or wait to be taken.
-    indices: prompts to come. lowest_unfinished: no prompt below this index is still to finish. busy_s: seconds spent on
-    steps. tokens_discarded: of responses that were started over.
+    indices: prompts to come. lowest_unfinished: no prompt below this index is still to finish. occupancy: of all steps.
+    tokens_discarded: of responses that were started over.
     """
 
     begun: int
     outstanding: tuple[int, ...]
     indices: Indices
     lowest_unfinished: int
+    occupancy: Occupancy
     tokens_discarded: int = 0
-    busy_s: float = 0.0
 
 
 @dataclass
@@ -97,13 +98,18 @@ class Stream:
         self.begun = 0
         self.unfinished: dict[int, _Group] = {}
         self.finished: list[RolloutGroup] = []
+        self.meter = Meter(settings.capacity)
 
     def advance(self) -> bool:
         """One more token for everything in flight; False when nothing is, because finished groups wait."""
+        self.meter.start()
         self._admit()
-        if not self.flight.size:
+        in_flight = self.flight.size
+        if not in_flight:
             return False
-        for arrival in self.flight.step():
+        arrivals = self.flight.step()
+        self.meter.lap(in_flight)
+        for arrival in arrivals:
             group = self.unfinished[arrival.prompt_index]
             group.rollouts[arrival.response] = arrival.rollout
             if len(group.rollouts) == self.group_size:
@@ -117,11 +123,11 @@ class Stream:
         taken, self.finished = self.finished[:most], self.finished[len(self.finished[:most]) :]
         return taken
 
-    def state(self, busy_s: float = 0.0) -> StreamState:
+    def state(self) -> StreamState:
         """Counts as they are now."""
         outstanding = (*self.unfinished, *(group.prompt.index for group in self.finished))
         discarded = self.flight.tokens_discarded
-        return StreamState(self.begun, outstanding, self.indices, self._lowest, discarded, busy_s)
+        return StreamState(self.begun, outstanding, self.indices, self._lowest, self.meter.total, discarded)
 
     @property
     def _lowest(self) -> int:

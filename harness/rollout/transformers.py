@@ -13,6 +13,7 @@ from harness.models import encode_prompts, end_tokens, require_room
 from harness.rollout.decoder import Decoder
 from harness.rollout.engine import Arrival, Sampling
 from harness.rollout.flight import Flight
+from harness.rollout.occupancy import Meter, Occupancy
 from harness.types import Prompt, Rollout, RolloutGroup
 
 
@@ -31,6 +32,7 @@ class TransformersEngine:
         self.gen_batch = gen_batch
         self.end_ids = end_tokens(model, tokenizer)
         self.weights_version = 0
+        self.occupancy = Occupancy(0)
 
     @torch.no_grad()
     def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
@@ -47,14 +49,18 @@ class TransformersEngine:
         total, size = len(prompts) * sampling.num_responses, sampling.num_responses
         wave = self.gen_batch or total
         rollouts: list[Rollout] = []
+        meter = Meter(min(wave, total))
+        meter.start()
         for start in range(0, total, wave):
             prompt_S, response_S = np.divmod(np.arange(start, min(start + wave, total)), size)
             first, last = int(prompt_S[0]), int(prompt_S[-1]) + 1
             flight = Flight(partial(Decoder, self.model), sampling, self.end_ids, len(prompt_S))
             flight.begin(prompts[first:last], prompt_ids[first:last], prompt_S - first, response_S)
-            while flight.size:
+            while in_flight := flight.size:
                 flight.step(self.weights_version)
+                meter.lap(in_flight)
             rollouts += [flight.rollout(place) for place in range(len(prompt_S))]
+        self.occupancy = meter.total
         return [
             RolloutGroup(prompt, prompt_ids[index], tuple(rollouts[index * size : (index + 1) * size]))
             for index, prompt in enumerate(prompts)
