@@ -45,8 +45,12 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Environment of a worker process, set before it imports anything that starts threads."""
-    return {name: str(threads) for name in _THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
+    """Environment of a worker process, set before it imports anything that starts threads.
+
+    Sets of text have one order in all processes: some tasks draw their questions from them.
+    """
+    threads_of = {name: str(threads) for name in _THREAD_VARIABLES}
+    return threads_of | {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
 
 
 @contextmanager

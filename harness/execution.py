@@ -136,9 +136,11 @@ class ExecutionConfig(Strict):
     def bundles(self) -> tuple[Bundle, ...]:
         """What a trial occupies: one bundle for each process that trains, in the layout separate one for each engine.
 
-        The trial's own process lives in the first. It trains there, or waits while others do.
+        The trial's own process lives in the first. It trains there, or waits while others do; the processes that score
+        take turns with it.
         """
-        trainers = (Bundle(self.threads, self.gpus_per_rank),) * max(self.num_rank_processes, 1)
+        first = Bundle(max(self.threads, self.reward_workers), self.gpus_per_rank)
+        trainers = (first, *(Bundle(self.threads, self.gpus_per_rank),) * (self.num_rank_processes - 1))
         if self.layout == "colocated":
             return trainers
         return trainers + (Bundle(self.threads, self.gpus_per_engine),) * self.num_engines

@@ -59,11 +59,13 @@ def num_fitting(nodes: Sequence[Node], execution: ExecutionConfig) -> int:
 def _what_is_short(nodes: Sequence[Node], execution: ExecutionConfig) -> str:
     bundles = execution.bundles
     most_cpus = max((int(node.get("CPU", 0)) for node in nodes), default=0)
-    if most_cpus < execution.threads:
-        return (
-            f"CPU: a worker needs {execution.threads} (execution.threads), the largest node has {most_cpus}; "
-            f"set execution.threads to at most {max(most_cpus, 1)}"
-        )
+    for name in ("threads", "reward_workers"):
+        cpus = getattr(execution, name)
+        if most_cpus < cpus:
+            return (
+                f"CPU: a worker needs {cpus} (execution.{name}), the largest node has {most_cpus}; "
+                f"set execution.{name} to at most {max(most_cpus, 1)}"
+            )
     most_gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
     for name in ("gpus_per_rank", "gpus_per_engine"):
         gpus = getattr(execution, name)
