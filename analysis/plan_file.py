@@ -28,9 +28,13 @@ def _folder(text: str) -> str:
     return text
 
 
-def _readable(value: Any) -> Any:
-    """Text that any file can hold: a lone surrogate, which JSON allows, becomes a question mark."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+def readable(value: Any) -> Any:
+    """A JSON value whose texts any file can hold: a lone surrogate, which JSON allows, becomes a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [readable(item) for item in value]
+    return {readable(key): readable(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _axis_value(value: Any) -> Any:
@@ -39,7 +43,7 @@ def _axis_value(value: Any) -> Any:
         return json.dumps(value)
     if isinstance(value, int | float) and not -1e100 < value < 1e100:
         raise ValueError("needed is a finite number, a text, true, false or null")
-    return _readable(value)
+    return readable(value)
 
 
 def _responses(value: Any) -> Any:
@@ -50,7 +54,7 @@ def _responses(value: Any) -> Any:
 
 
 Name = Annotated[str, Field(max_length=400), AfterValidator(_printable)]
-Text = Annotated[str, BeforeValidator(_readable)]
+Text = Annotated[str, BeforeValidator(readable)]
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e100, le=1e100)]
 AxisValue = Annotated[Any, BeforeValidator(_axis_value)]

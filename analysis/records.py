@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.plan_file import LARGEST_COUNT
+from analysis.plan_file import LARGEST_COUNT, readable
 
 PHASES = ("generate", "reward", "train", "sync", "undivided")
 PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
@@ -46,7 +46,7 @@ def read_lines(path: Path) -> tuple[list[Any], int]:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file, {} where there is none."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = readable(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -80,12 +80,7 @@ def outcome_of(path: Path, started: bool) -> tuple[str, str]:
     status, reason = outcome.get("status"), outcome.get("reason")
     if not isinstance(status, str) or status not in STATUSES:
         return "unreadable", f"the status in outcome.json is none of {', '.join(STATUSES)}"
-    return status, _readable(reason) if isinstance(reason, str) else ""
-
-
-def _readable(text: str) -> str:
-    """Text on one line, without what no file can hold."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())
+    return status, " ".join(reason.split()) if isinstance(reason, str) else ""
 
 
 def records_by_kind(lines: Sequence[Any]) -> tuple[dict[str, list[dict[str, Any]]], int]:
@@ -133,7 +128,7 @@ def table(records: list[dict[str, Any]], identity: Mapping[str, Any], kind: str)
         seconds = [record.get("seconds", {}) for record in records]
         columns |= {f"{phase}_s": _column(seconds, phase, low=0.0) for phase in PHASES}
     metrics = [record["metrics"] for record in records]
-    names = dict.fromkeys(name for found in metrics for name in found)
+    names = dict.fromkeys(name for found in metrics for name in found if name == readable(name))
     columns |= {name: _column(metrics, name) for name in names if name not in RESERVED}
     found = pd.DataFrame({**{k: np.full(len(records), v) for k, v in identity.items()}, **columns})
     return _with_sample_counts(found, _column(records, "samples_before", low=0.0)) if kind == "train" else found

@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from analysis.errors import InputError
-from analysis.load import load_sweep
+from analysis.load import load_sweep, provenance_of
 from tests.analysis.synthetic import ArmTruth, SweepTruth, write_sweep, write_trial
 
 SMALL = SweepTruth([ArmTruth(8), ArmTruth(32)], num_seeds=2, budget_samples=2048, every_samples=512)
@@ -226,9 +226,19 @@ def test_lines_of_the_wrong_shape_are_skipped_and_values_of_the_wrong_type_are_m
 
 
 def test_a_metric_cannot_take_the_place_of_a_column(sweep: Path) -> None:
-    write_trial(sweep / "trials" / TRIAL, [record("eval", 512) | {"metrics": {"arm": 1.0, "seed": 7, "loss": 2.0}}])
+    metrics = {"arm": 1.0, "seed": 7, "loss": 2.0, "\ud800": 3.0}
+    write_trial(sweep / "trials" / TRIAL, [record("eval", 512) | {"metrics": metrics}])
     rows = load_sweep(sweep).evals.query("trial_id == @TRIAL")
     assert rows[["arm", "seed", "loss"]].to_numpy().tolist() == [["P32-G8-sqrt", 0, 2.0]]
+
+
+def test_texts_that_no_file_can_hold_are_replaced(sweep: Path) -> None:
+    trial = sweep / "trials" / TRIAL
+    (trial / "outcome.json").write_text('{"status": "failed", "reason": "a \\ud800\\n b"}')
+    (trial / "provenance.json").write_text('{"commit": "\\udc00", "hardware": {"\\ud800": ["\\ud800"]}}')
+    loaded = load_sweep(sweep)
+    assert loaded.trials.loc[TRIAL, ["reason", "commit"]].tolist() == ["a ? b", "?"]
+    assert provenance_of(loaded, TRIAL)["hardware"] == {"?": ["?"]}
 
 
 def test_lines_of_the_timing_pass_that_measure_nothing_are_counted(sweep: Path) -> None:
