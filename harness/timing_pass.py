@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.seeds import hash64
-from harness.tracking.jsonl import JsonlFile, read_records
+from harness.tracking.jsonl import JsonlFile, read_objects
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,10 @@ def rounds_to_do(path: Path, arms: Sequence[str], rounds: int) -> list[Round]:
     A round is measured whole: one that misses an arm is done again for all, and its last lines count.
     Each has its own fixed shuffle of the arms.
     """
-    records, _ = read_records(path)
-    measured = {(record.get("round"), record.get("arm")) for record in records}
-    missing = [number for number in range(1, rounds + 1) if any((number, arm) not in measured for arm in arms)]
+    measurements, _ = read_objects(path)
+    # As text: a damaged line may hold anything.
+    measured = {(str(line.get("round")), str(line.get("arm"))) for line in measurements}
+    missing = [number for number in range(1, rounds + 1) if any((str(number), arm) not in measured for arm in arms)]
     return [Round(number, _shuffled(arms, number)) for number in ([0, *missing] if missing else [])]
 
 

@@ -55,28 +55,52 @@ class JsonlSink(JsonlFile):
         self.append(record.as_json())
 
 
-def read_records(path: Path | str) -> tuple[list[dict[str, Any]], int]:
-    """The records of `path` in file order, and how many lines could not be read as one.
-
-    No file is no record. A record that was computed again after a resume appears again: the last one for a
-    (kind, samples_trained) counts.
-    """
+def read_objects(path: Path | str) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of `path` in file order, and how many lines are none. No file is no line."""
     try:
         lines = Path(path).read_bytes().split(b"\n")
     except FileNotFoundError:
         return [], 0
-    records: list[dict[str, Any]] = []
-    num_bad_lines = 0
-    for line in filter(None, lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if isinstance(record, dict):
-            records.append(record)
-        else:
-            num_bad_lines += 1
-    return records, num_bad_lines
+    contents = [_parsed(line) for line in lines if line]
+    objects = [content for content in contents if isinstance(content, dict)]
+    return objects, len(contents) - len(objects)
+
+
+def read_records(path: Path | str) -> tuple[list[dict[str, Any]], int]:
+    """The records of `path` in file order, and how many lines are none.
+
+    A record has a kind and a whole `samples_trained`; its other fields are finite numbers, or names to finite
+    numbers, and `metrics` is there: whatever else a damaged file holds is left out. A record that was computed again
+    after a resume appears again: the last one for a (kind, samples_trained) counts.
+    """
+    objects, num_bad_lines = read_objects(path)
+    records = [record for content in objects if (record := _as_record(content)) is not None]
+    return records, num_bad_lines + len(objects) - len(records)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_record(content: dict[str, Any]) -> dict[str, Any] | None:
+    kind, samples = content.get("kind"), content.get("samples_trained")
+    if kind not in ("train", "eval") or not isinstance(samples, int) or not _is_number(samples) or samples < 0:
+        return None
+    record: dict[str, Any] = {"kind": kind, "metrics": {}}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            record[name] = {key: number for key, number in value.items() if _is_number(number)}
+        elif _is_number(value):
+            record[name] = value
+    return record
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number that arithmetic and tables can take; NaN, infinities and giants are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _end_of_last_line(descriptor: int) -> int:

@@ -97,7 +97,45 @@ def test_a_value_that_is_not_a_number_is_refused_before_it_is_written(tmp_path: 
 
 def test_reading_counts_what_it_cannot_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"samples_trained": 1}\n{"samples_tr\n7\n\xff\xfe\n{"samples_trained": 2}\n{"sam')
+    path.write_bytes(
+        b'{"kind": "eval", "samples_trained": 1}\n{"samples_tr\n7\n\xff\xfe\n{"kind": "eval", "samples_trained": 2}\n{"kin'
+    )
     records, num_bad = read_records(path)
     assert [r["samples_trained"] for r in records] == [1, 2] and num_bad == 4
     assert read_records(tmp_path / "none.jsonl") == ([], 0)
+
+
+def test_valid_lines_of_another_shape_are_no_records_and_what_is_no_number_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    no_records = [
+        {},
+        {"kind": "train"},
+        {"kind": ["train"], "samples_trained": 64},
+        {"kind": "other", "samples_trained": 64},
+        *({"kind": "eval", "samples_trained": n} for n in ("64", 64.0, True, None, [64], {"a": 1}, -1, 10**400)),
+    ]
+    odd = {
+        "kind": "eval",
+        "samples_trained": 64,
+        "wall_s": "long",
+        "step": [1],
+        "optimizer_steps": 3,
+        "metrics": {"eval/score": "0.5", "eval/score_se": None, "eval/greedy_score": 0.25, "x": 10**400, "y": True},
+        "seconds": {"eval": [], "other": 1},
+    }
+    lines = [*map(json.dumps, [*no_records, odd, {"kind": "eval", "samples_trained": 128, "metrics": [1]}])]
+    lines += ['{"kind": "eval", "samples_trained": 192, "metrics": {"eval/score": NaN}}', "[" * 100_000]
+    path.write_text("\n".join(lines) + "\n")
+    records, num_bad = read_records(path)
+    assert records == [
+        {
+            "kind": "eval",
+            "samples_trained": 64,
+            "optimizer_steps": 3,
+            "metrics": {"eval/greedy_score": 0.25},
+            "seconds": {"other": 1},
+        },
+        {"kind": "eval", "samples_trained": 128, "metrics": {}},
+        {"kind": "eval", "samples_trained": 192, "metrics": {}},
+    ]
+    assert num_bad == len(no_records) + 1

@@ -19,7 +19,7 @@ from harness.plan import Plan
 from harness.plan_file import store_plan
 from harness.run_dir import RunDir, exclusive
 from harness.sweep import run_sweep
-from harness.tracking.jsonl import read_records
+from harness.tracking.jsonl import read_objects, read_records
 from tests.harness.faults import FUNCTIONS, InlinePool, set_faults, small_plan, trial_folder, undisturbed, values
 
 
@@ -185,18 +185,18 @@ def test_the_timing_pass_interleaves_the_arms_and_is_done_once(tmp_path: Path) -
     assert pool.size == 1
     timed = [line.split() for line in (tmp_path / "timed.log").read_text().splitlines()]
     assert [seconds for _, seconds, _ in timed] == [*["0.0"] * 3, *["0.25"] * 6]  # the warm-up is short
-    lines = read_records(tmp_path / "faults" / "timing.jsonl")[0]
+    lines = read_objects(tmp_path / "faults" / "timing.jsonl")[0]
     assert [line["round"] for line in lines] == [1, 1, 1, 2, 2, 2]
     arms = {trial.arm for trial in plan.trials}
     assert {line["arm"] for line in lines[:3]} == {line["arm"] for line in lines[3:]} == arms
     assert lines[0]["samples"] == 64
 
     assert sweep(plan, tmp_path) == 0  # complete: no new line
-    assert len(read_records(tmp_path / "faults" / "timing.jsonl")[0]) == 6
+    assert len(read_objects(tmp_path / "faults" / "timing.jsonl")[0]) == 6
 
     (tmp_path / "faults" / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:4]))
     assert sweep(plan, tmp_path) == 0  # the second round missed two arms: it is measured again, whole
-    assert [line["round"] for line in read_records(tmp_path / "faults" / "timing.jsonl")[0]] == [1, 1, 1, 2, 2, 2, 2]
+    assert [line["round"] for line in read_objects(tmp_path / "faults" / "timing.jsonl")[0]] == [1, 1, 1, 2, 2, 2, 2]
 
 
 def test_a_timing_that_fails_is_told_and_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_a_timing_that_fails_is_told_and_is_no_success(tmp_path: Path, capsys: p
     set_faults(tmp_path, {"timing P16-G8-sqrt": {"raise": 1}})
     assert sweep(plan, tmp_path) == 1
     assert "timing of P16-G8-sqrt failed: RuntimeError: no time" in capsys.readouterr().out
-    assert [line["arm"] for line in read_records(tmp_path / "faults" / "timing.jsonl")[0]] == ["P8-G8-sqrt"]
+    assert [line["arm"] for line in read_objects(tmp_path / "faults" / "timing.jsonl")[0]] == ["P8-G8-sqrt"]
 
 
 def test_each_warm_start_is_built_once_before_the_trials(tmp_path: Path) -> None:
