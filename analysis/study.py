@@ -83,26 +83,34 @@ class Study:
         self._data = data or measured(sweep)
         self.curves, self.copies = self._data.curves, self._data.copies
         self.groups, self.clocks = self._data.groups, self._data.clocks
-        self.trials = self._trials(lambda curve: curve)
-        self._thinned = self._trials(lambda curve: thin(curve, self.coarsest_spacing))
+        self.trials = self._trials()
+        self._thinned = [self._thin(trial) for trial in self.trials]
 
     def at(self, target: float) -> Study:
         """The same measurements at another target."""
         return Study(replace(self.sweep, target=target), self._data)
 
-    def _trials(self, view: Callable[[Curve], Curve]) -> list[Trial]:
+    def _trials(self) -> list[Trial]:
         found = []
         rows = self.sweep.trials.to_dict(orient="index")
+        batches = self.sweep.arms["train_batch"].to_dict()
         for trial_id, curve in self.curves.items():
             row = rows[trial_id]
-            crossing = samples_to_target(view(curve).samples_K, view(curve).scores_K, self.sweep.target)
+            crossing = samples_to_target(curve.samples_K, curve.scores_K, self.sweep.target)
             # A diverged trial has no policy left that could reach the target within the budget.
             bound = float(curve.samples_K[-1])
             if row["status"] == "diverged" and row["budget_samples"] > bound:
                 bound = float(row["budget_samples"])
-            train_batch = int(self.sweep.arms.loc[row["arm"], "train_batch"])
-            found.append(Trial(trial_id, row["arm"], int(row["seed"]), train_batch, curve, crossing, bound))
+            batch = int(batches[row["arm"]])
+            found.append(Trial(trial_id, row["arm"], int(row["seed"]), batch, curve, crossing, bound))
         return sorted(found, key=lambda trial: trial.seed)
+
+    def _thin(self, trial: Trial) -> Trial:
+        """The trial with its curve thinned to the coarsest spacing."""
+        seen = thin(trial.curve, self.coarsest_spacing)
+        if len(seen.samples_K) == len(trial.curve.samples_K):
+            return trial
+        return replace(trial, crossing=samples_to_target(seen.samples_K, seen.scores_K, self.sweep.target))
 
     @cached_property
     def coarsest_spacing(self) -> float:
