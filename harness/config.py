@@ -121,6 +121,9 @@ class SamplingConfig(Strict):
     max_response_tokens: PositiveInt | None = Field(
         None, description="most tokens of a response; unset: the task's need"
     )
+    ignore_end: bool = Field(
+        False, description="training responses go on to max_response_tokens whatever they draw: all of one length"
+    )
     top_p: float = Field(1.0, description="1: responses come from the policy that is trained, nothing cut off")
     top_k: int = Field(0, description="0: likewise")
 
@@ -161,6 +164,20 @@ class TimingConfig(Strict):
     min_seconds: float = Field(0.5, gt=0, description="least duration of one measurement")
 
 
+class ProfileConfig(Strict):
+    """The measurements of `python -m harness profile`: speed alone, nothing is learned."""
+
+    response_tokens: PositiveInt | None = Field(
+        None, description="length of every response, its end ignored; unset: as the model ends it"
+    )
+    min_seconds: float = Field(0.5, gt=0, description="least duration of a measurement of each phase")
+    least_rounds: int = Field(5, ge=2, description="measurements of every arm before their intervals are looked at")
+    half_width: float = Field(
+        0.05, gt=0, lt=1, description="no more rounds once the 95% interval of each mean is within this share of it"
+    )
+    limit_s: float = Field(600.0, gt=0, description="time by which the last round should be over; one is always made")
+
+
 class TrackingConfig(Strict):
     """The mirror of the records; metrics.jsonl is written in any case."""
 
@@ -197,6 +214,7 @@ class SweepConfig(Sections):
     sweep: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name, which is the folder in results/")
     question: str = Field(min_length=1, description="question the sweep answers, in one sentence")
     seeds: tuple[int, ...] = Field(description="count of seeds (from 0), or a list of them")
+    profile: ProfileConfig = Field(default_factory=ProfileConfig, description="measurements of speed alone")
     reference: dict[str, Any] = Field(description="dotted names and values that pick the reference arm")
     arms: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
         description="list of arms: dotted names to values, lists multiplied out"

@@ -87,8 +87,11 @@ class Parts:
     def _sampling(self, purpose: str, round: int, num_sampled: int, num_greedy: int) -> Sampling:
         limit = self.config.sampling.max_response_tokens or self.task.max_response_tokens
         assert limit is not None  # the configuration is refused where neither says it
-        temperature = self.config.sampling.temperature
-        return Sampling(temperature, limit, self.config.seed, purpose, round, num_sampled, num_greedy)
+        drawn = self.config.sampling
+        forced = drawn.ignore_end and purpose == "train"
+        return Sampling(
+            drawn.temperature, limit, self.config.seed, purpose, round, num_sampled, num_greedy, ignore_end=forced
+        )
 
 
 def build_parts(config: TrialConfig, results_dir: Path, spawn: Spawn | None = None) -> Parts:

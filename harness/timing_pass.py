@@ -32,10 +32,11 @@ def rounds_to_do(path: Path, arms: Sequence[str], rounds: int) -> list[Round]:
     # As text: a damaged line may hold anything.
     measured = {(str(line.get("round")), str(line.get("arm"))) for line in measurements}
     missing = [number for number in range(1, rounds + 1) if any((str(number), arm) not in measured for arm in arms)]
-    return [Round(number, _shuffled(arms, number)) for number in ([0, *missing] if missing else [])]
+    return [Round(number, shuffled(arms, number)) for number in ([0, *missing] if missing else [])]
 
 
-def _shuffled(arms: Sequence[str], number: int) -> tuple[str, ...]:
+def shuffled(arms: Sequence[str], number: int) -> tuple[str, ...]:
+    """The arms in the fixed order of their round."""
     order = np.argsort(hash64(0, "timing order", number, np.arange(len(arms))))
     return tuple(arms[place] for place in order)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from harness.memory import Room
 from harness.rollout.occupancy import Occupancy
 from harness.types import Prompt, Rollout, RolloutGroup
 
@@ -84,6 +85,9 @@ class RolloutEngine(Protocol):
 
 class SteppingEngine(RolloutEngine, Protocol):
     """An engine in this process whose responses may stay in flight between calls."""
+
+    def room(self) -> Room | None:
+        """What it can hold by its own account; None where it takes memory as it goes."""
 
     def open_flight(self, sampling: Sampling, capacity: int) -> OpenFlight:
         """Room for `capacity` responses that are drawn like this. Other calls may come between its steps."""

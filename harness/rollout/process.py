@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.config import TrialConfig
 from harness.members import Shared
+from harness.memory import MemoryWatch, Room
 from harness.models import load_tokenizer
 from harness.rollout.engine import Sampling, SteppingEngine
 from harness.rollout.occupancy import Occupancy
@@ -33,6 +34,7 @@ class EngineProcess:
         self.lock = threading.Condition()
         self.calls_waiting = 0
         self.stream: Stream | None = None
+        self.watch: MemoryWatch | None = None
         self.paused = False
         self.closed = False
         self.error: Exception | None = None
@@ -62,6 +64,17 @@ class EngineProcess:
             groups = self.stream.take(most)
             self.lock.notify_all()
             return groups, self.stream.state()
+
+    def watch_memory(self) -> None:
+        """From now on `room` goes by the peak of what the engine takes."""
+        with self._turn():
+            self.watch = MemoryWatch()
+
+    def room(self, in_flight: int) -> Room:
+        """Responses that fit here at once, after work on so many."""
+        with self._turn():
+            assert self.watch is not None
+            return self.engine.room() or self.watch.room(in_flight)
 
     def restart(self) -> None:
         """Start every unfinished response over."""

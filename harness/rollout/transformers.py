@@ -66,6 +66,9 @@ class TransformersEngine:
             for index, prompt in enumerate(prompts)
         ]
 
+    def room(self) -> None:
+        return None
+
     def open_flight(self, sampling: Sampling, capacity: int) -> TransformersFlight:
         return TransformersFlight(self, sampling, capacity)
 
