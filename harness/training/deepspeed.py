@@ -35,8 +35,6 @@ from harness.training.trainer import Diverged, TokenLoss
 from harness.types import TokenBatch, TrainBatch
 from harness.warm_start import load_policy
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
 try:
     import deepspeed
     from deepspeed import utils

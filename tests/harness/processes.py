@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections.abc import Sequence
 from contextlib import suppress
@@ -97,6 +98,7 @@ def spawn_processes(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> P
 
 def _serve(connection: Connection, of: str, args: tuple[Any, ...]) -> None:
     held = resolve(of)(*args)
+    gc.freeze()  # an engine collects garbage when it is made: all that was imported would be looked through
     while True:
         method, args = connection.recv()
         try:

@@ -61,7 +61,11 @@ class Processes:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    by_ranks = {ranks: start_ranks(config_of(ranks=ranks), spawn_processes) for ranks in (1, 2)}
+    starting = {  # all of them at once
+        ranks: spawn_processes("rank", "harness.training.deepspeed:Rank", [(rank, ranks) for rank in range(ranks)])
+        for ranks in (1, 2)
+    }
+    by_ranks = {ranks: start_ranks(config_of(ranks=ranks), lambda *_: starting[ranks]) for ranks in starting}  # noqa: B023
     yield Processes(by_ranks, tmp_path_factory.mktemp("results"))
     for members in by_ranks.values():
         members.close()
@@ -353,18 +357,19 @@ def test_the_reference_stays(processes: Processes) -> None:
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_bfloat16_keeps_its_weights_in_float32(processes: Processes, stage: int) -> None:
-    # A rate of 1e-6 moves no weight of bfloat16, which has eight bits; twenty such steps are seen by the float32 ones.
+    # Four steps of 4e-6 are lost on most weights in bfloat16, which has eight bits; those in float32 add them up.
     made, batch = judged("grpo")
     ours, theirs = processes.trainer(stage, dtype="bfloat16", micro=3), reference()
     start = weights(ours.state())
     for trainer in (ours, theirs):
-        trainer.step(batch, made.loss, 1e-6)
+        trainer.step(batch, made.loss, 4e-6)
     assert relative(first_gradient(ours.state()), first_gradient(theirs.state())) < 0.03
-    for _ in range(19):
-        ours.step(batch, made.loss, 1e-6)
+    for _ in range(3):
+        ours.step(batch, made.loss, 4e-6)
     moved = (weights(ours.state()) - start).abs()
-    assert 1.5e-5 < moved.max().item() < 2.1e-5
-    assert {weight.dtype for _, weight in ours.weights()} == {torch.bfloat16}
+    assert 1.2e-5 < moved.max().item() < 1.7e-5
+    engine = torch.cat([weight.flatten() for _, weight in ours.weights()])
+    assert engine.dtype == torch.bfloat16 and (engine.float() == start).double().mean().item() > 0.8
     state = ours.state()
     again = processes.trainer(stage, dtype="bfloat16", micro=3)
     again.load_state(state)
