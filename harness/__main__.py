@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 import harness
+from harness import status_command
 from harness.batching import Cadence, resolve_batch
 from harness.config import TrialConfig
 from harness.costs import measured_rates
 from harness.errors import HarnessError, InputError
 from harness.model_files import ask_hub, check_model
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
-from harness.plan_file import check_plan, read_plan, write_plan
+from harness.plan_file import check_plan, write_plan
 from harness.sweep_file import load_sweep
-from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table, status_table
+from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table
 from harness.tasks import make_task, needs_hub
 
 REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
@@ -52,16 +53,18 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("plan", _plan, "print what a sweep will run, and write its plan.json"),
         ("sweep", _sweep, "run the trials of a sweep that are not done"),
-        ("status", _status, "show how far each trial of a sweep is"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
         command.add_argument("file", type=Path, metavar="FILE", help="sweep file, for instance sweeps/default.yaml")
         command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
-        if name != "status":
-            command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
-            command.add_argument("--seeds", type=_seeds, default=[], metavar="LIST", help="run these seeds, as 0,2,3")
+        command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
+        command.add_argument("--seeds", type=_seeds, default=[], metavar="LIST", help="run these seeds, as 0,2,3")
+    text = "show how far each trial of a sweep is, also while it runs"
+    status = commands.add_parser("status", help=text, description=text, allow_abbrev=False)
+    status.set_defaults(run=status_command.run)
+    status_command.add_arguments(status)
     batch = commands.add_parser("batch", help="explain one batch in words and numbers", allow_abbrev=False)
     batch.set_defaults(run=_batch)
     batch.add_argument("--num-prompts", type=int, required=True, metavar="P", help="prompts per rollout batch")
@@ -108,15 +111,6 @@ def _sweep(args: argparse.Namespace) -> int:
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is kept; one more Ctrl-C must not spoil the exit code
     return code
-
-
-def _status(args: argparse.Namespace) -> int:
-    sweep_dir = args.results / load_sweep(args.file, args.set).sweep
-    plan = read_plan(sweep_dir)
-    if plan is None:
-        raise InputError(f"{sweep_dir}: no plan.json; 'plan' or 'sweep' with {args.file} writes it")
-    console().print(status_table(plan, sweep_dir))
-    return 0
 
 
 def _batch(args: argparse.Namespace) -> int:

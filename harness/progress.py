@@ -17,6 +17,7 @@ from rich.table import Table
 
 from harness.plan import PlannedTrial
 from harness.run_dir import RunDir
+from harness.tables import plain
 from harness.tracking.jsonl import read_records
 from harness.types import TrialOutcome
 
@@ -79,7 +80,7 @@ class Display:
 
     def line(self, text: str) -> None:
         """One line, above the table where there is one."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(plain(text), highlight=False, soft_wrap=True)
 
     def started(self, trial: PlannedTrial, note: str = "") -> None:
         self._queued = [queued for queued in self._queued if queued.trial_id != trial.trial_id]
@@ -124,14 +125,14 @@ class Display:
             table.add_column(column, justify="right", no_wrap=True)
         for row in self._rows.values():
             table.add_row(
-                row.trial.arm,
+                plain(row.trial.arm),
                 str(row.trial.seed),
                 f"{row.now.samples_trained:,}/{row.trial.config.budget_samples:,}",
                 _shown(row.now.score, ".3f"),
                 _shown(row.samples_per_s, ",.0f"),
                 "-" if row.left_s is None else clock(row.left_s),
             )
-        return Group(heading + ("" if left is None else f", about {clock(left)} left"), table)
+        return Group(plain(heading + ("" if left is None else f", about {clock(left)} left")), table)
 
     def _left_s(self) -> float | None:
         """Rough: a queued trial takes what its arm took so far, or else what the arm before it takes.
@@ -176,7 +177,7 @@ def summary_table(trials: Iterable[PlannedTrial], sweep_dir: Path, metric: str) 
         scores = [score for _, score, _ in ends if score is not None]
         busy_s = sum(seconds for _, _, seconds in ends)
         table.add_row(
-            arm,
+            plain(arm),
             ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())),
             _shown(fmean(samples for samples, _, _ in ends) if ends else None, ",.0f"),
             _shown(fmean(scores) if scores else None, ".3f"),

@@ -27,11 +27,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from harness.errors import EnvironmentProblem
 from harness.types import TrialOutcome
 
 LOCK_WAIT_S = 10.0
+ASKED_FOR_S = 0.2
 CHECKPOINTS_KEPT = 2
+_OUTCOME = TypeAdapter(TrialOutcome)
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
 
 
@@ -109,11 +113,11 @@ def write_json(path: Path, content: Any) -> None:
 def exclusive(path: Path, wait_s: float, problem: str) -> Iterator[None]:
     """Hold the lock file `path`; EnvironmentProblem(problem) when another process still has it after `wait_s`.
 
-    The kernel frees the lock when its process dies, however it dies.
+    The kernel frees the lock when its process dies, however it dies. One that is_held asks for is free in a moment.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + max(wait_s, ASKED_FOR_S)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,6 +129,21 @@ def exclusive(path: Path, wait_s: float, problem: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living process holds the lock file `path`. Leaves it as it is; asks by a shared lock, given back."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class RunDir:
@@ -166,10 +185,9 @@ class RunDir:
 
     def outcome(self) -> TrialOutcome | None:
         """How the trial ended; None while it has not (or while outcome.json cannot be read)."""
-        content = _read_json(self.path / "outcome.json")
         try:
-            return TrialOutcome(**content) if content else None
-        except TypeError:
+            return _OUTCOME.validate_python(_read_json(self.path / "outcome.json"))
+        except ValidationError:
             return None
 
     def write_outcome(self, outcome: TrialOutcome) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness.batching import BatchShape
 from harness.costs import Rates, cost_core_s
 from harness.optimizer import SCALED
 from harness.plan import Plan, PlannedTrial
-from harness.run_dir import RunDir
-from harness.tracking.jsonl import read_records
+
+
+def plain(text: str) -> Text:
+    """Text of a file as it is: no markup, and nothing that a terminal obeys."""
+    return Text("".join(letter if letter.isprintable() else " " for letter in text))
 
 
 def console() -> Console:
@@ -142,28 +145,3 @@ def batch_in_words(shape: BatchShape, asked_mini: int | None, asked_micro: int |
 
 def _count(number: int, what: str, plural: str = "s") -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}{plural}"
-
-
-def status_table(plan: Plan, sweep_dir: Path) -> Table:
-    """One row a trial: how it ended or how far it is, and its last value of the target's metric."""
-    table = Table(box=None, pad_edge=False)
-    for title in ("trial", "status"):
-        table.add_column(title, no_wrap=True)
-    for title in ("samples", "of", plan.target.metric):
-        table.add_column(title, justify="right")
-    table.add_column("reason")
-    for trial in plan.trials:
-        run = RunDir(sweep_dir / "trials" / trial.trial_id)
-        outcome = run.outcome()
-        records = read_records(run.metrics_path)[0] if run.metrics_path.is_file() else []
-        scores = [r["metrics"][plan.target.metric] for r in records if plan.target.metric in r["metrics"]]
-        samples = max((r["samples_trained"] for r in records), default=0)
-        table.add_row(
-            trial.trial_id,
-            outcome.status if outcome else "unfinished" if records else "not started",
-            f"{samples:,}",
-            f"{trial.config.budget_samples:,}",
-            f"{scores[-1]:.3f}" if scores else "-",
-            outcome.reason if outcome else "",
-        )
-    return table

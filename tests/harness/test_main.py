@@ -255,9 +255,11 @@ def test_a_missing_package_is_named(sweep_file: Path, tmp_path: Path) -> None:
 
 def test_status(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refusal(capsys, "status", sweep_file, "--results", tmp_path)
-    assert message == f"{tmp_path / 'demo'}: no plan.json; 'plan' or 'sweep' with {sweep_file} writes it"
+    assert (
+        message == f"{tmp_path / 'demo'}: no plan.json; python -m harness plan or sweep with the sweep file writes it"
+    )
     assert run("plan", sweep_file, "--results", tmp_path) == 0
-    running, done = start_trial(tmp_path, 0), start_trial(tmp_path, 1)
+    begun, done = start_trial(tmp_path, 0), start_trial(tmp_path, 1)
     outcome = {
         "status": "diverged", "reason": "loss is NaN", "samples_trained": 1024, "samples_generated": 1024,
         "optimizer_steps": 4, "wall_s": 1.0, "attempts": 1,
@@ -266,9 +268,10 @@ def test_status(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert run("status", sweep_file, "--results", tmp_path) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [running, "unfinished", "1,024", "2,048", "0.500"] in rows
-    assert [done, "diverged", "1,024", "2,048", "0.500", "loss", "is", "NaN"] in rows
-    assert sum("not started" in " ".join(row) for row in rows) == 4
+    goes_on = ["goes", "on", "from", "its", "last", "checkpoint"]
+    assert [begun, "waiting", "1,024", "2,048", "0.500", "-", "-", *goes_on] in rows
+    assert [done, "diverged", "1,024", "2,048", "0.500", "-", "-", "loss", "is", "NaN"] in rows
+    assert "1 diverged, 5 waiting" in " ".join(rows[0])
 
 
 def test_cost_comes_from_the_nearest_measured_batch(tmp_path: Path) -> None:
