@@ -30,7 +30,7 @@ def by_target(study: Study) -> dict[str, Any]:
 def _agreement(study: Study, levels: list[dict[str, Any]]) -> str | None:
     """Whether the recommendation at the study's target is that at the others too, or one not told apart from it."""
     own = study.recommendation
-    if own.arm is None or len(levels) < 2:
+    if own.arm is None or len(levels) < 2 or len(study.arms) < 2:
         return None
     others = [level["recommendation"] for level in levels]
     if all(other["arm"] == own.arm for other in others):
