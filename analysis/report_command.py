@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("sweep", type=Path, help="folder of the sweep, such as results/default")
     parser.add_argument(
-        "--target", type=target_of, help="another target than the plan's, in units of its metric; auto: a rule chooses it"
+        "--target", type=target_of, help="another target than the plan's, in units of its metric; auto: by a rule"
     )
 
 
