@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TimeLimitReached
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -24,8 +24,9 @@ from harness.types import Prompt
 
 logger = logging.getLogger(__name__)
 
-ORPHAN_GRACE_S = 5.0
-"""A process whose trial is gone ends its last score so long after the limit."""
+WALL_FACTOR = 10.0
+"""A score that waits instead of computing is given up after so many times the limit, by the clock on the wall."""
+_LIMITS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def make_scorer(task: Task, config: TaskConfig, num_processes: int) -> Scorer:
     """In place for a task whose score needs no limit; `config` is what the task was made of."""
     if task.score_limit_s is None:
         return ScorerInPlace(task)
-    return ScorerProcesses(config, task.score_limit_s, num_processes)
+    return ScorerProcesses(partial(make_task, config), task.score_limit_s, num_processes)
 
 
 class ScorerInPlace:
@@ -74,15 +75,16 @@ class ScorerInPlace:
 class ScorerProcesses:
     """A score that raises, takes longer than `limit_s`, ends its process or is not within 0 to 1 counts as 0.
 
-    The limit is of the wall clock, from when a process takes the response up.
+    `make` makes the task in each process. The limit is of the processor's time, so that a busy machine changes no
+    reward. The system itself ends a process at it, whatever code is running and whether the trial still lives or not.
     """
 
-    def __init__(self, config: TaskConfig, limit_s: float, num_processes: int) -> None:
+    def __init__(self, make: Callable[[], Task], limit_s: float, num_processes: int) -> None:
         self.limit_s = limit_s
         self.pool = ProcessPool(
             num_processes,
             initializer=_begin,
-            initargs=(config,),
+            initargs=(make,),
             context=multiprocessing.get_context("spawn"),  # a fork would copy threads of torch in any state
         )
         self.warned: set[str] = set()
@@ -90,7 +92,7 @@ class ScorerProcesses:
 
     def score(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Scores:
         futures = [
-            self.pool.schedule(_score, (prompt, response, self.limit_s), timeout=self.limit_s)
+            self.pool.schedule(_score, (prompt, response, self.limit_s))
             for prompt, response in zip(prompts, responses, strict=True)
         ]
         scores_S = np.zeros(len(futures))
@@ -121,20 +123,19 @@ def _result(future: Future[float | str]) -> float | str | None:
     """A score, what went wrong, or None for the time limit."""
     try:
         return future.result()
-    except TimeLimitReached:
-        return None
     except ProcessExpired as error:
-        return f"its process ended (exit code {error.exitcode})"
+        return None if -error.exitcode in _LIMITS.values() else f"its process ended (exit code {error.exitcode})"
 
 
 _task: Task | None = None
 
 
-def _begin(config: TaskConfig) -> None:
+def _begin(make: Callable[[], Task]) -> None:
     """In a new process."""
     global _task
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    _task = make_task(config)
+    for end in _LIMITS.values():
+        signal.signal(end, signal.SIG_DFL)
+    _task = make()
 
 
 def _is_ready() -> bool:
@@ -144,11 +145,13 @@ def _is_ready() -> bool:
 def _score(prompt: Prompt, response: str, limit_s: float) -> float | str:
     """The score, or in words why there is none."""
     assert _task is not None
-    signal.setitimer(signal.ITIMER_REAL, limit_s + ORPHAN_GRACE_S)  # the system's own end, whatever code is running
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    signal.setitimer(signal.ITIMER_REAL, WALL_FACTOR * limit_s)
     try:
         score = float(_task.score(prompt, response))
     except Exception as error:  # a rule meets everything that a model can write
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in _LIMITS:
+            signal.setitimer(timer, 0)
     return score if 0 <= score <= 1 else f"not within 0 to 1: {score:g}"

@@ -50,7 +50,7 @@ class LanguageTaskConfig(Strict):
     has_one_right_answer: ClassVar[bool] = False
     speaks_language: ClassVar[bool] = True
     prompt: str = Field(QUESTION, description="text of a prompt; {question} stands for the question")
-    score_limit_s: float = Field(10.0, gt=0, description="seconds that scoring a response may take; beyond, it gets 0")
+    score_limit_s: float = Field(10.0, gt=0, description="seconds of computing that a score may take; beyond, it is 0")
 
     @model_validator(mode="after")
     def _asks_the_question(self) -> Self:

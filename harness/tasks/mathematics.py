@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
@@ -28,10 +27,13 @@ class Mathematics:
     max_response_tokens = None
 
     def __init__(self, config: MathConfig) -> None:
-        if importlib.util.find_spec("math_verify") is None:
+        try:
+            same_answer("1", "1")  # loads grammars for a second, which the limit of no response has room for
+        except ImportError as error:
             raise EnvironmentProblem(
-                "task.name math: the package math-verify is not installed; run: pip install 'batch-invariance[tasks]'"
-            )
+                f"task.name math: the package math-verify cannot be imported ({error}); "
+                "run: pip install 'batch-invariance[tasks]'"
+            ) from None
         self.config = config
         self.score_limit_s = config.score_limit_s
 

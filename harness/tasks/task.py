@@ -20,7 +20,7 @@ class Task(Protocol):
 
     @property
     def score_limit_s(self) -> float | None:
-        """Seconds that a score may take in a process of its own; None: it is quick, and scored in place."""
+        """Seconds of computing that a score may take in a process of its own; None: quick, and scored in place."""
 
     def train_prompt(self, seed: int, index: int) -> Prompt:
         """Prompt `index` of the training stream; the same for every arm with this seed, never a held-out one."""
