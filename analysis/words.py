@@ -15,14 +15,42 @@ def headline(report: Report, more: Sequence[str] = ()) -> list[str]:
     """The sentences that answer the question: fastest batch, aligned range, controls, `more`, what is left out."""
     if not report["learning_signal"]:
         return ["No arm learned anything, so nothing can be said about the batch.", *_left_out(report)]
+    if sum(arm["num_seeds"] > 0 for arm in report["arms"]) == 1:
+        return [_alone(report), *more, *_left_out(report)]
     found = [_fastest(report), _alignment(report), *_controls(report), *_fewest(report)]
     return [*found, *more, *_left_out(report)]
 
 
+def _goal(report: Report) -> str:
+    return f"{report['target']['value']:g} in {report['target']['metric']}"
+
+
+def _alone(report: Report) -> str:
+    """The one arm that has trials: what it needs, and that there is nothing to compare it with."""
+    arm = next(arm for arm in report["arms"] if arm["num_seeds"])
+    needed = interval(arm["samples_to_target"], 0).replace("> ", "more than ")
+    text = f"Only one arm has results, {arm['arm']}, so there is nothing to compare it with"
+    return f"{text}: it reaches {_goal(report)} at N* = {needed} samples." if needed != "-" else f"{text}."
+
+
+def _unreplicated(report: Report, reference: Mapping[str, Any]) -> str:
+    """Without a second seed in any arm: the smallest r_T and r_N that were measured, as what they are."""
+    parts = []
+    for name, what in (("r_T", "the shortest time is"), ("r_N", "the fewest samples are")):
+        known = [arm for arm in report["arms"] if arm[name]["estimate"] is not None and arm is not reference]
+        if known:
+            best = min(known, key=lambda arm: arm[name]["estimate"])
+            parts.append(f"{what} {number(best[name]['estimate'])} times its ({short_label(report, best)})")
+    text = f"Which arm reaches {_goal(report)} first cannot be told without a second seed"
+    measured = f"; measured once, against {_subject(report, reference)}, {' and '.join(parts)}" if parts else ""
+    return f"{text}{measured}."
+
+
 def _fastest(report: Report) -> str:
-    arms, advice, target = _by_name(report), report["recommendation"], report["target"]
+    arms, advice, goal = _by_name(report), report["recommendation"], _goal(report)
     reference = arms[report["reference_arm"]]
-    goal = f"{target['value']:g} in {target['metric']}"
+    if report["method"]["spread_df"] == 0 and advice["arm"] is not None:
+        return _unreplicated(report, reference)
     if advice["arm"] is None:
         return f"What reaches {goal} first cannot be said: {advice['reason']}."
     best = arms[advice["arm"]]
@@ -50,6 +78,11 @@ def _alignment(report: Report) -> str:
     else:
         text = f"No other arm with the {rule} rule is shown to be aligned with the reference"
     text += " (90% interval of r_N within 3/4 and 4/3)"
+    if report["method"]["spread_df"] == 0:
+        once = [
+            _penalty(report, arm, False) for arm in own if arm["r_N"]["estimate"] is not None and arm is not reference
+        ]
+        return f"Measured once with the {rule} rule, r_N is {listed(once)}." if once else f"{text}."
     beyond = [arm for arm in own if arm["aligned"] is False]
     missed = [short_label(report, arm) for arm in beyond if arm["verdict"] == "target_not_reached"]
     shown = [_penalty(report, arm, True) for arm in beyond if arm["verdict"] != "target_not_reached"]

@@ -188,6 +188,29 @@ def test_a_target_chosen_by_rule_and_one_out_of_range(tmp_path: Path, capsys: py
     assert "1.5; scores lie between 0 and 1" in capsys.readouterr().err
 
 
+def test_one_seed_is_told_as_measured_once(tmp_path: Path) -> None:
+    """Without noise r_N is 1.1 and r_q 2.4: r_T 0.46."""
+    found = report_of(write_sweep(tmp_path / "s", replace(SMALL, num_seeds=1, seed_sd=0.0, eval_sd=0.0, clock_sd=0.0)))
+    first, aligned, *_ = found["headline"]
+    assert first == (
+        "Which arm reaches 0.7 in eval/score first cannot be told without a second seed; measured once, against a batch of "
+        "64 responses (P8-G8-sqrt), the shortest time is 0.46 times its (B = 256) and the fewest samples are 1.10 times its "
+        "(B = 256)."
+    )
+    assert aligned == "Measured once with the sqrt rule, r_N is 1.10 at B = 256."
+
+
+def test_one_arm_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", SMALL)
+    for trial in sweep.glob("trials/P32-*/outcome.json"):
+        trial.unlink()
+    first, *others = report_of(sweep)["headline"]
+    assert first.startswith(
+        "Only one arm has results, P8-G8-sqrt, so there is nothing to compare it with: it reaches 0.7"
+    )
+    assert others[-1] == "Left out: 3 trials (3 unfinished); the report lists why."
+
+
 @pytest.mark.parametrize("target", ["0.5", "0.899", "0.2"])
 def test_other_targets(sweep: Path, tmp_path: Path, target: str) -> None:
     """Early, out of everybody's reach, and below the start: each gives a whole report."""
