@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness.config import TrialConfig
 from harness.members import Shared
@@ -16,6 +17,7 @@ from harness.rollout.engine import Sampling, SteppingEngine
 from harness.rollout.occupancy import Occupancy
 from harness.rollout.stream import Stream, StreamSettings, StreamState
 from harness.rollout.transformers import TransformersEngine
+from harness.rollout.vllm import VllmEngine
 from harness.tasks import make_task
 from harness.types import Prompt, RolloutGroup
 from harness.warm_start import load_policy
@@ -128,7 +130,13 @@ class EngineProcess:
 
 
 def make_engine(config: TrialConfig, results_dir: Path) -> SteppingEngine:
-    """An engine that shares nothing with a trainer."""
-    tokenizer = load_tokenizer(config.model, make_task(config.task).alphabet)
-    model = load_policy(config, tokenizer, results_dir).requires_grad_(False)
-    return TransformersEngine(model, tokenizer, config.batch.gen_batch)
+    """An engine that shares nothing with a trainer, and the responses in flight with the trial's other engines."""
+    task, execution = make_task(config.task), config.execution
+    tokenizer = load_tokenizer(config.model, task.alphabet)
+    model: Any = load_policy(config, tokenizer, results_dir).requires_grad_(False)
+    if execution.engine == "transformers":
+        return TransformersEngine(model, tokenizer, config.batch.gen_batch)
+    in_flight = -(-config.batch_shape.gen_batch // execution.num_engines)
+    limit = config.sampling.max_response_tokens or task.max_response_tokens
+    assert limit is not None  # the configuration is refused where neither says it
+    return VllmEngine(model.to("cpu"), tokenizer, config.model, execution, in_flight, limit)

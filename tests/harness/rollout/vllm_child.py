@@ -1,0 +1,121 @@
+"""What the process of the vLLM tests does: vLLM changes the process that it runs in, so it gets one of its own.
+
+The functions take and return what can be sent; the engine stays there.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen3MoeConfig
+
+from harness.config import ModelConfig
+from harness.execution import ExecutionConfig, VllmConfig
+from harness.rollout.engine import Arrival, Sampling
+from harness.rollout.occupancy import Occupancy
+from harness.rollout.vllm import VllmEngine
+from harness.types import Prompt, RolloutGroup
+from tests.harness.small import TOKENIZER, model
+
+IN_FLIGHT, MAX_PROMPT_TOKENS, MAX_RESPONSE_TOKENS = 128, 80, 20
+Weights = Iterable[tuple[str, torch.Tensor]]
+_SMALL: dict[str, Any] = {
+    "vocab_size": len(TOKENIZER),
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.1,
+    "eos_token_id": TOKENIZER.eos_token_id,
+    "bos_token_id": None,
+}
+KINDS = {
+    # The head is the embedding, as in the small models of SmolLM2 and Qwen2.5.
+    "tied": Qwen2Config(**_SMALL, tie_word_embeddings=True),
+    # transformers joins the experts' weights; saved models, and vLLM, hold them apart.
+    "experts": Qwen3MoeConfig(**_SMALL, head_dim=32, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2),
+}
+_engines: list[VllmEngine] = []
+
+
+def of_kind(kind: str, seed: int) -> PreTrainedModel:
+    """One of KINDS, the same in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made: Any = AutoModelForCausalLM.from_config(KINDS[kind])
+    return made.eval()
+
+
+def start(kind: str | None = None) -> dict[str, str]:
+    """A new engine in place of the one there was; what it is."""
+    _engines.clear()
+    gc.collect()
+    execution = ExecutionConfig(engine="vllm", vllm=VllmConfig(max_prompt_tokens=MAX_PROMPT_TOKENS))
+    start_from = model() if kind is None else of_kind(kind, 0)
+    engine = VllmEngine(start_from, TOKENIZER, ModelConfig(), execution, IN_FLIGHT, MAX_RESPONSE_TOKENS)
+    _engines.append(engine)
+    import vllm
+
+    [held] = engine.llm.collective_rpc(
+        lambda worker: f"{type(worker).__module__} {type(worker.get_model()).__module__}"
+    )
+    found = {"version": vllm.__version__, "engine": type(engine.llm.llm_engine).__module__, "held": held}
+    return found | {"platform": vllm.platforms.current_platform.device_type}
+
+
+def generate(prompts: Sequence[Prompt], sampling: Sampling) -> tuple[list[RolloutGroup], Occupancy]:
+    [engine] = _engines
+    return engine.generate(prompts, sampling), engine.occupancy
+
+
+def update_weights(weights: Sequence[tuple[str, torch.Tensor]], version: int) -> None:
+    [engine] = _engines
+    engine.update_weights(weights, version)
+
+
+def most_running(prompts: Sequence[Prompt], sampling: Sampling) -> int:
+    """Most responses that vLLM had in flight at a time."""
+    [engine] = _engines
+    schedule, seen = engine.llm.llm_engine.engine_core.engine_core.scheduler.schedule, []
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        seen.append(engine.num_running)
+        return scheduled
+
+    engine.llm.llm_engine.engine_core.engine_core.scheduler.schedule = watched
+    engine.generate(prompts, sampling)
+    engine.llm.llm_engine.engine_core.engine_core.scheduler.schedule = schedule
+    return max(seen)
+
+
+def fly(
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    steps: int,
+    weights: Sequence[tuple[str, torch.Tensor]],
+    restart: bool,
+) -> tuple[list[Arrival], int]:
+    """Some steps, then new weights of version 1, an evaluation in between, and the rest; tokens discarded on the way."""
+    [engine] = _engines
+    flight = engine.open_flight(sampling, IN_FLIGHT)
+    flight.begin(prompts)
+    arrivals = [arrival for _ in range(steps) for arrival in flight.step()]
+    engine.update_weights(weights, 1)
+    if restart:
+        flight.restart()
+    engine.generate(prompts[:1], Sampling(1.0, 2, 0, "evaluate"))
+    while flight.size:
+        arrivals += flight.step()
+    return arrivals, flight.tokens_discarded
+
+
+def sleep_between_calls() -> None:
+    """Rest and wake as on a GPU shared with a trainer. On a CPU vLLM goes through the motions and frees nothing."""
+    [engine] = _engines
+    engine._sleeps = True
