@@ -1,4 +1,4 @@
-"""python -m harness plan | sweep | status | batch. Parses and validates first, imports heavy libraries after."""
+"""python -m harness plan | sweep | profile | status | sync | batch. Validates first, imports heavy libraries after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 import harness
-from harness import status_command
+from harness import status_command, sync
 from harness.batching import Cadence, resolve_batch
 from harness.config import TrialConfig
 from harness.costs import measured_rates
@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("plan", _plan, "print what a sweep will run, and write its plan.json"),
         ("sweep", _sweep, "run the trials of a sweep that are not done"),
+        ("profile", _profile, "measure how fast a sweep's arms generate and train, without learning"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
@@ -60,11 +61,17 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
         command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
-        command.add_argument("--seeds", type=_seeds, default=[], metavar="LIST", help="run these seeds, as 0,2,3")
-    text = "show how far each trial of a sweep is, also while it runs"
-    status = commands.add_parser("status", help=text, description=text, allow_abbrev=False)
-    status.set_defaults(run=status_command.run)
-    status_command.add_arguments(status)
+        if name == "profile":
+            command.set_defaults(seeds=[])  # they change no speed
+        else:
+            command.add_argument("--seeds", type=_seeds, default=[], metavar="LIST", help="run these seeds, as 0,2,3")
+    for name, module, text in (
+        ("status", status_command, "show how far each trial of a sweep is, also while it runs"),
+        ("sync", sync, "send to Weights & Biases what it lacks of a sweep, and its report"),
+    ):
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.set_defaults(run=module.run)
+        module.add_arguments(command)
     batch = commands.add_parser("batch", help="explain one batch in words and numbers", allow_abbrev=False)
     batch.set_defaults(run=_batch)
     batch.add_argument("--num-prompts", type=int, required=True, metavar="P", help="prompts per rollout batch")
@@ -102,15 +109,28 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _sweep(args: argparse.Namespace) -> int:
     plan, selected, _ = _planned(args)
-    for config in _distinct(trial.config for trial in selected):
-        ask_hub(config.model)
-        _check_prompts(config)
+    _ask_hub(selected)
     from harness.sweep import run_sweep
 
     code = run_sweep(plan, selected, args.results)
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is kept; one more Ctrl-C must not spoil the exit code
     return code
+
+
+def _profile(args: argparse.Namespace) -> int:
+    plan, selected, _ = _planned(args)
+    _ask_hub(selected)
+    from harness.profile import run_profile
+
+    return run_profile(plan, selected, load_sweep(args.file, args.set).profile, args.results)
+
+
+def _ask_hub(selected: Iterable[PlannedTrial]) -> None:
+    """InputError unless model and prompts are there, also those that only the hub knows of."""
+    for config in _distinct(trial.config for trial in selected):
+        ask_hub(config.model)
+        _check_prompts(config)
 
 
 def _batch(args: argparse.Namespace) -> int:

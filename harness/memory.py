@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,11 @@ def free_memory_bytes(groups: Path = Path("/sys/fs/cgroup"), info: Path = Path("
         if (groups / most).exists() and (text := (groups / most).read_text().strip()).isdecimal():
             free = min(free, int(text) - int((groups / now).read_text()))
     return free
+
+
+def machine_memory_bytes() -> int:
+    """All of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def together(rooms: Sequence[Room]) -> Room:

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
@@ -70,13 +71,7 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: 
     """
     dtype = getattr(torch, config.dtype)
     if folder is None:
-        llama = LlamaConfig(
-            vocab_size=len(tokenizer),
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            bos_token_id=None,
-            **EMBEDDED_MODELS[config.name],
-        )
+        llama = policy_config(config, tokenizer, None)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seeds.torch_seed(config.seed, "model initialisation"))
             model = AutoModelForCausalLM.from_config(llama, dtype=dtype, attn_implementation=config.attention)
@@ -89,6 +84,19 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: 
         )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.to(device).eval()
+
+
+def policy_config(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path | None) -> PretrainedConfig:
+    """The configuration of the model in the folder, of an embedded one where there is none."""
+    if folder is not None:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=config.trust_remote_code)
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **EMBEDDED_MODELS[config.name],
+    )
 
 
 def load_tokenizer(config: ModelConfig, alphabet: str) -> PreTrainedTokenizerBase:
