@@ -275,22 +275,7 @@ class TrialConfig(Sections):
             raise InputError(
                 f"batch.group_size: 1 leaves {self.algorithm.name} no group to compare with; needs at least 2"
             )
-        if self.execution.ranks > 1 and self.execution.trainer == "torch":
-            raise InputError(
-                f"execution.ranks: {self.execution.ranks}; the trainer torch is one process, needs 1 "
-                "(execution.trainer deepspeed takes more)"
-            )
-        sharded = self.execution.deepspeed.zero_stage > 0
-        if self.execution.trainer == "deepspeed" and self.model.dtype == "bfloat16" and not sharded:
-            raise InputError(
-                "execution.deepspeed.zero_stage: 0 adds gradients up in model.dtype bfloat16; needs 1, 2 or 3, which "
-                "keep float32"
-            )
-        least, most = VLLM_TEMPERATURES
-        if self.execution.engine == "vllm" and not least <= self.sampling.temperature <= most:
-            raise InputError(
-                f"sampling.temperature: {self.sampling.temperature:g}; the engine vllm needs {least:g} to {most:g}"
-            )
+        self._suits_the_trainer()
         self._can_stream()
         if self.budget_samples < train_batch:
             raise InputError(
@@ -301,6 +286,27 @@ class TrialConfig(Sections):
             raise InputError("algorithm.constant_tokens: unset; loss_average constant needs it, for instance 8")
         self._suits_the_task()
         return self
+
+    def _suits_the_trainer(self) -> None:
+        """What the trainer asks of ranks, devices and the type of the weights."""
+        execution = self.execution
+        if execution.trainer == "torch":
+            if execution.ranks > 1:
+                raise InputError(
+                    f"execution.ranks: {execution.ranks}; the trainer torch is one process, needs 1 "
+                    "(execution.trainer deepspeed takes more)"
+                )
+            return
+        if execution.ranks > 1 and 0 < execution.gpus_per_rank < 1:
+            raise InputError(
+                f"execution.gpus_per_rank: {execution.gpus_per_rank:g}; ranks cannot meet on one GPU, {execution.ranks} "
+                "of them need 1 each"
+            )
+        if execution.deepspeed.zero_stage == 0 and self.model.dtype == "bfloat16":
+            raise InputError(
+                "execution.deepspeed.zero_stage: 0 adds gradients up in model.dtype bfloat16; needs 1, 2 or 3, which "
+                "keep float32"
+            )
 
     def _suits_the_task(self) -> None:
         """What the task asks of model, evaluation and sampling."""

@@ -142,7 +142,7 @@ class _Trained(_Policy):
             optimizer=make_optimizer(self.parameters, optimizer),
             config=engine_config(settings, config.batch_shape, config.model.dtype, optimizer.clip_norm, on_gpu),
         )
-        self.incoming: list[torch.Tensor] = []
+        self.incoming: list[np.ndarray] = []
 
     def describe(self) -> dict[str, Any]:
         """What does the work."""
@@ -240,6 +240,7 @@ class _Trained(_Policy):
         return Layout(
             names=[names[parameter] for parameter in self.parameters],
             shapes=[tuple(getattr(parameter, "ds_shape", parameter.shape)) for parameter in self.parameters],
+            dtypes=[parameter.dtype for parameter in self.parameters],
             aliases={key: names[tensor] for key, tensor in state.items() if tensor in names},
             buffers={key: tensor.cpu() for key, tensor in state.items() if tensor not in names},
             settings={key: value for key, value in optimizer.param_groups[0].items() if key != "params"},
@@ -247,8 +248,8 @@ class _Trained(_Policy):
         )
 
     @torch.no_grad()
-    def read(self, kind: Kind, pieces: Sequence[Piece]) -> list[torch.Tensor] | None:
-        """These pieces of the parameters, flat and on the CPU, from rank 0."""
+    def read(self, kind: Kind, pieces: Sequence[Piece]) -> list[np.ndarray] | None:
+        """The bytes of these pieces of the parameters, from rank 0. Arrays travel faster than tensors do."""
         touched = [self.parameters[number] for number, _, _ in pieces]
         is_sharded = kind == "weight" and self.stage == 3
         with deepspeed.zero.GatheredParameters(touched) if is_sharded else nullcontext():
@@ -256,7 +257,8 @@ class _Trained(_Policy):
             for parameter, (_, first, end) in zip(touched, pieces, strict=True):
                 whole = self._whole(parameter, kind)
                 if self.rank == 0:
-                    found.append(whole.detach().flatten()[first:end].to("cpu", copy=True))
+                    piece = whole.detach().flatten()[first:end].to("cpu", copy=True)
+                    found.append(piece.view(torch.uint8).numpy())
         return found if self.rank == 0 else None
 
     def _whole(self, parameter: torch.nn.Parameter, kind: Kind) -> torch.Tensor:
@@ -282,7 +284,7 @@ class _Trained(_Policy):
                 self.model.optimizer._lazy_init_hp_params_optimizer_state()
 
     @torch.no_grad()
-    def write(self, kind: Kind, pieces: Sequence[Piece], values: Sequence[torch.Tensor] | None) -> None:
+    def write(self, kind: Kind, pieces: Sequence[Piece], values: Sequence[np.ndarray] | None) -> None:
         """Take up pieces in the order of `read`; rank 0 alone is given their values."""
         for place, (number, _, end) in enumerate(pieces):
             parameter: Any = self.parameters[number]
@@ -292,7 +294,7 @@ class _Trained(_Policy):
             if end == shape.numel():
                 whole = torch.empty(shape, device=self.model.device)
                 if values is not None:
-                    whole.copy_(torch.cat(self.incoming).view(shape))
+                    whole.copy_(torch.from_numpy(np.concatenate(self.incoming)).view(shape))
                     self.incoming = []
                 torch.distributed.broadcast(whole, 0)
                 self._put(parameter, kind, whole)

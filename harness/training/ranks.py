@@ -27,7 +27,7 @@ from harness.training.trainer import Loss, ValueLoss
 from harness.types import BlockNorms, NoiseProbe, TokenBatch, TrainBatch, UpdateStats
 from harness.warm_start import ensure_warm_start
 
-MESSAGE_ELEMENTS = 8 * 1024**2
+MESSAGE_ELEMENTS = 16 * 1024**2
 
 
 def start_ranks(config: TrialConfig, spawn: Spawn) -> Members:
@@ -89,7 +89,8 @@ class _Trained(_OnRanks):
     def __init__(self, members: Members, config: TrialConfig, results_dir: Path, role: Role) -> None:
         super().__init__(members, config, results_dir, role)
         layout: Layout = self._call("layout")
-        self.names, self.shapes, self.eps = layout.names, layout.shapes, layout.settings["eps"]
+        self.names, self.shapes, self.dtypes = layout.names, layout.shapes, layout.dtypes
+        self.eps = layout.settings["eps"]
         self.elements = [prod(shape) for shape in layout.shapes]
 
     def describe(self) -> dict[str, Any]:
@@ -165,18 +166,19 @@ class _Trained(_OnRanks):
 
     def _read(self, kind: str) -> Iterator[torch.Tensor]:
         """The whole of each parameter, or of what the optimizer keeps of it, in order."""
-        pending: list[torch.Tensor] = []
+        pending: list[np.ndarray] = []
         for pieces in in_pieces(self.elements, MESSAGE_ELEMENTS):
             for (number, _, end), value in zip(pieces, self._call("read", kind, pieces), strict=True):
                 pending.append(value)
                 if end == self.elements[number]:
-                    yield (torch.cat(pending) if len(pending) > 1 else value).view(self.shapes[number])
+                    dtype = self.dtypes[number] if kind == "weight" else torch.float32
+                    yield torch.from_numpy(np.concatenate(pending)).view(dtype).view(self.shapes[number])
                     pending = []
 
     def _write(self, kind: str, values: Sequence[torch.Tensor]) -> None:
         """The way back. The first rank is sent the values and gives them to the others."""
         for pieces in in_pieces(self.elements, MESSAGE_ELEMENTS):
-            cut = [values[number].flatten()[first:end].float() for number, first, end in pieces]
+            cut = [values[number].flatten()[first:end].float().numpy(force=True) for number, first, end in pieces]
             others = self.members.size - 1
             self._call_each("write", [(kind, pieces, cut), *[(kind, pieces, None)] * others])
 

@@ -94,6 +94,7 @@ class Layout:
 
     names: list[str]
     shapes: list[tuple[int, ...]]
+    dtypes: list[torch.dtype]
     aliases: dict[str, str]
     buffers: dict[str, torch.Tensor]
     settings: dict[str, Any]

@@ -62,6 +62,10 @@ def test_offloading_is_to_pinned_memory_and_keeps_a_sum() -> None:
             "execution.deepspeed.offload_parameters: true at zero_stage 2; needs at least stage 3",
         ),
         (
+            {"ranks": 2, "gpus_per_rank": 0.5},
+            "execution.gpus_per_rank: 0.5; ranks cannot meet on one GPU, 2 of them need 1 each",
+        ),
+        (
             {"ranks": 3},
             "batch.num_prompts 4 x batch.group_size 4 = 16 responses do not divide over execution.ranks 3 (16 % 3 = 1); "
             "the nearest that do are 15 and 18 (num_prompts 3 or 6 at this group_size)",
