@@ -174,7 +174,8 @@ def _minus(
     if total.df == 0:
         return Interval(bound="lower")
     quantile = float(student.ppf((1 + level) / 2, total.df))
-    sd = max(spread.sd, 1e-9)
+    # A thousandth of a percent: with less the equation of the limit is lost in rounding.
+    sd = max(spread.sd, 1e-5)
     low = _profile_limit(sample, sd, sd**2 * other_weight + divisor.variance, quantile)
     if not len(sample.values):
         # The likelihood would put the mean of several seeds beyond their bound; no more is claimed than was seen.
@@ -208,8 +209,7 @@ def _profile_limit(sample: LogSample, sd: float, other_variance: float, quantile
 
     def slope(mu: float) -> float:
         z_values, z_bounds = (sample.values - mu) / sd, (mu - sample.bounds) / sd
-        hazard = np.exp(-(z_bounds**2) / 2 - 0.5 * math.log(2 * math.pi) - log_ndtr(z_bounds))
-        return float(z_values.sum() + hazard.sum()) / sd
+        return float(z_values.sum() + _hazard(z_bounds).sum()) / sd
 
     everything = np.concatenate([sample.values, sample.bounds])
     floor, top = float(everything.min()) - sd, float(everything.max()) + 10 * sd
@@ -223,6 +223,17 @@ def _profile_limit(sample: LogSample, sd: float, other_variance: float, quantile
         floor -= sd
     mu = brentq(excess, floor, best)
     return float(mu - other_variance * slope(mu))
+
+
+def _hazard(z: np.ndarray) -> np.ndarray:
+    """phi(z) / Phi(z); far below 0, where the quotient of logarithms loses its digits, x + 1/x - 2/x^3 with x = -z.
+
+    >>> _hazard(np.array([0.0, -1e6])).round(6).tolist()
+    [0.797885, 1000000.000001]
+    """
+    x = np.maximum(-z, 100.0)
+    near = np.exp(-(np.maximum(z, -100.0) ** 2) / 2 - 0.5 * math.log(2 * math.pi) - log_ndtr(np.maximum(z, -100.0)))
+    return np.asarray(np.where(z < -100, x + 1 / x - 2 / x**3, near))
 
 
 def update_ratio(r_N: Interval, train_batch: int, reference_batch: int) -> Interval:

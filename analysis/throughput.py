@@ -75,8 +75,10 @@ class Clock:
             return pooled_spread([LogSample(self.logs[arm].to_numpy()) for arm in arms])
         table = pd.DataFrame({arm: self.logs[arm] for arm in arms}).dropna().to_numpy()
         df = (table.shape[0] - 1) * (table.shape[1] - 1)
+        if df <= 0:
+            return Spread(0.0, 0)
         rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-        return Spread(math.sqrt(float((rest**2).sum()) / df), df) if df > 0 else Spread(0.0, 0)
+        return Spread(math.sqrt(float((rest**2).sum()) / df), df)
 
 
 def rates(rows: pd.DataFrame) -> pd.DataFrame:

@@ -141,3 +141,15 @@ def test_limits_cover_when_seeds_are_censored_at_random_bounds(censored_frac: fl
         assert ratio.low is not None
         missed += ratio.low > 0 or (ratio.high is not None and ratio.high < 0)
     assert 1 - missed / 600 >= 0.923
+
+
+def test_seeds_without_any_spread_still_have_a_bound() -> None:
+    """Two of three seeds at exactly 8.0, the third beyond 9.5, r_q with a deviation of 0.1 on 4 df: the limit is found.
+
+    Without spread the likelihood of 8, 8 and beyond 9.5 is largest at their mean, 8.5, and falls off at once: the limit
+    is 8.5 - 8 - t_4 0.1 = 0.5 - 0.2776.
+    """
+    arm, reference = LogSample(np.array([8.0, 8.0]), np.array([9.5])), LogSample(np.array([8.0, 8.0, 8.0]))
+    found = log_ratio(arm, reference, Spread(0.0, 4), divisor=Mean(0.0, 0.01, 4))
+    assert found.bound == "lower" and found.high is None
+    assert found.low == pytest.approx(0.2224, abs=1e-4)

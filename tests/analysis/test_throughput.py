@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.load import load_sweep
+from analysis.penalty import Spread
 from analysis.throughput import Clock, choose, clocks, rates
 from tests.analysis.synthetic import ArmTruth, SweepTruth, write_sweep, write_trial
 
@@ -90,3 +91,10 @@ def test_without_seconds_there_is_no_clock(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "s", SweepTruth([ArmTruth(8)], num_seeds=1, timing_rounds=0))
     write_trial(sweep / "trials/P8-G8-sqrt-s0", [train_record(1, 64, 0.0)])
     assert clocks(load_sweep(sweep)) == {}
+
+
+def test_no_round_that_measured_every_arm_leaves_no_spread() -> None:
+    rows = [("a", 1), ("b", 2)]
+    index = pd.MultiIndex.from_tuples(rows, names=["arm", "repeat"])
+    clock = Clock("timing", pd.DataFrame({"samples_per_s": [100.0, 200.0]}, index=index))
+    assert clock.spread(["a", "b"]) == Spread(0.0, 0)
