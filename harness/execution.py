@@ -11,14 +11,16 @@ from harness.errors import InputError
 from harness.fields import Count, PositiveInt, Strict
 
 Role = Literal["trial", "rank", "engine"]
+_RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """CPUs and GPUs that lie on one node. A fraction of a GPU is of one GPU."""
+    """CPUs, GPUs and custom resources that lie on one node. A fraction of a GPU is of one GPU."""
 
     cpus: float
     gpus: float
+    custom: tuple[tuple[str, float], ...] = ()
 
 
 class VllmConfig(Strict):
@@ -95,6 +97,10 @@ class ExecutionConfig(Strict):
     )
     gpus_per_rank: float = Field(0.0, ge=0, description="GPUs of each process that trains, may be a fraction")
     gpus_per_engine: float = Field(0.0, ge=0, description="GPUs of each engine, in the layout separate")
+    resources: dict[str, float] = Field(
+        default_factory=dict,
+        description="custom resources of the cluster that each bundle of a trial takes, such as {fast_disk: 1}",
+    )
     max_logprob_gap: float | None = Field(
         None,
         gt=0,
@@ -102,12 +108,27 @@ class ExecutionConfig(Strict):
         "0.01 in float32, 0.15 in bfloat16",
     )
     max_attempts: PositiveInt = Field(3, description="attempts at a trial before it counts as failed")
+    hang_minutes: float = Field(
+        120.0, gt=0, description="minutes without a record after which a trial is ended and tried again"
+    )
     checkpoint_every_samples: PositiveInt | None = Field(
         None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"
     )
     share_prompt_up_to_tokens: Count = Field(
         1024, description="longest training row in which the responses of one prompt share its computation"
     )
+
+    @model_validator(mode="after")
+    def _resources_are_custom(self) -> Self:
+        for name, amount in self.resources.items():
+            if name in _RAYS_OWN:
+                raise InputError(
+                    f"execution.resources.{name}: {amount:g}; needs the name of a custom resource "
+                    "(CPUs: execution.threads; GPUs: execution.gpus_per_rank, execution.gpus_per_engine)"
+                )
+            if not amount > 0 or (amount > 1 and amount != int(amount)):
+                raise InputError(f"execution.resources.{name}: {amount:g}; needs a whole number or a fraction of one")
+        return self
 
     @model_validator(mode="after")
     def _gpus_can_be_had(self) -> Self:
@@ -139,11 +160,12 @@ class ExecutionConfig(Strict):
         The trial's own process lives in the first. It trains there, or waits while others do; the processes that score
         take turns with it.
         """
-        first = Bundle(max(self.threads, self.reward_workers), self.gpus_per_rank)
-        trainers = (first, *(Bundle(self.threads, self.gpus_per_rank),) * (self.num_rank_processes - 1))
+        custom = tuple(self.resources.items())
+        first = Bundle(max(self.threads, self.reward_workers), self.gpus_per_rank, custom)
+        trainers = (first, *(Bundle(self.threads, self.gpus_per_rank, custom),) * (self.num_rank_processes - 1))
         if self.layout == "colocated":
             return trainers
-        return trainers + (Bundle(self.threads, self.gpus_per_engine),) * self.num_engines
+        return trainers + (Bundle(self.threads, self.gpus_per_engine, custom),) * self.num_engines
 
     def place(self, role: Role, index: int) -> tuple[int, Bundle]:
         """(bundle in which a process lives, what it takes of it). Processes that take turns share the bundle's GPUs."""

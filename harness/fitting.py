@@ -18,6 +18,7 @@ class _Room:
 
     cpus: float
     gpus: list[float] = field(default_factory=list)
+    custom: dict[str, float] = field(default_factory=dict)
 
     def take(self, bundle: Bundle) -> bool:
         """Take the bundle out of the room; False, and nothing taken, where it does not fit."""
@@ -25,7 +26,11 @@ class _Room:
         free = [index for index, left in enumerate(self.gpus) if left + ROUNDING >= share]
         if self.cpus + ROUNDING < bundle.cpus or (share and len(free) < count):
             return False
+        if any(self.custom.get(name, 0.0) + ROUNDING < amount for name, amount in bundle.custom):
+            return False
         self.cpus -= bundle.cpus
+        for name, amount in bundle.custom:
+            self.custom[name] -= amount
         for index in free[:count]:
             self.gpus[index] -= share
         return True
@@ -45,8 +50,13 @@ def num_fitting(nodes: Sequence[Node], execution: ExecutionConfig) -> int:
     >>> three = ExecutionConfig(trainer="deepspeed", ranks=2, engine_replicas=1, layout="separate")
     >>> num_fitting([{"CPU": 3.0}, {"CPU": 2.0}], three)
     1
+
+    A custom resource that one of the nodes has twice:
+
+    >>> num_fitting([{"CPU": 8.0}, {"CPU": 8.0, "fast": 2.0}], ExecutionConfig(resources={"fast": 1}))
+    2
     """
-    rooms = [_Room(node.get("CPU", 0.0), [1.0] * int(node.get("GPU", 0))) for node in nodes]
+    rooms = [_Room(node.get("CPU", 0.0), [1.0] * int(node.get("GPU", 0)), dict(node)) for node in nodes]
     largest_first = sorted(execution.bundles, key=lambda bundle: (-bundle.gpus, -bundle.cpus))
     fitting = 0
     while all(any(room.take(bundle) for room in rooms) for bundle in largest_first):
@@ -74,9 +84,22 @@ def _what_is_short(nodes: Sequence[Node], execution: ExecutionConfig) -> str:
                 f"GPU: a worker needs {gpus:g} (execution.{name}), the largest node has {most_gpus:g}; "
                 f"set execution.{name} to at most {most_gpus:g}"
             )
+    for name, amount in execution.resources.items():
+        most = max((node.get(name, 0.0) for node in nodes), default=0.0)
+        if most < amount:
+            return (
+                f"{name}: a worker needs {amount:g} (execution.resources), the largest node has {most:g}; nodes state "
+                f"what they have when they join the cluster (ray start --resources)"
+            )
     if len(bundles) == 1:
-        return f"no node has {execution.threads} CPUs and {execution.gpus_per_rank:g} GPUs together, as a worker needs"
-    for resource, needed in (("CPU", sum(b.cpus for b in bundles)), ("GPU", sum(b.gpus for b in bundles))):
+        custom = "".join(f" and {amount:g} {name}" for name, amount in execution.resources.items())
+        return (
+            f"no node has {execution.threads} CPUs and {execution.gpus_per_rank:g} GPUs{custom} together, "
+            f"as a worker needs"
+        )
+    needs = {"CPU": sum(b.cpus for b in bundles), "GPU": sum(b.gpus for b in bundles)}
+    needs |= {name: amount * len(bundles) for name, amount in execution.resources.items()}
+    for resource, needed in needs.items():
         available = sum(node.get(resource, 0.0) for node in nodes)
         if available < needed:
             return (

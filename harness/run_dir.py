@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,7 @@ from harness.types import TrialOutcome
 LOCK_WAIT_S = 10.0
 ASKED_FOR_S = 0.2
 CHECKPOINTS_KEPT = 2
+_CHECKSUMS = "files.json"
 _OUTCOME = TypeAdapter(TrialOutcome)
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
 
@@ -63,21 +65,65 @@ def disk_problem(error: BaseException) -> EnvironmentProblem:
     )
 
 
-def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """The folder, filled by `build` where there is none yet: it appears by rename, whole.
+# copy(folder, scratch): fill `scratch` with the files that `folder` has elsewhere; False where it has none
+Copy = Callable[[Path, Path], bool]
+_elsewhere: Copy | None = None
 
-    Two processes that build it at once do the same work; one wins.
+
+def look_elsewhere(copy: Copy) -> None:
+    """From now on build_once of this process asks `copy` before it builds."""
+    global _elsewhere
+    _elsewhere = copy
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """The folder, filled by `build` where there is none yet or where it is damaged: it appears by rename, whole.
+
+    Its file files.json has the checksums of the others. Two processes that build it at once do the same work; one wins.
     """
-    if not folder.exists():
+    if not is_whole_folder(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            build(scratch)
-            if not folder.exists():
-                os.rename(scratch, folder)
+            if _elsewhere is None or not _elsewhere(folder, scratch):
+                build(scratch)
+                write_json(scratch / _CHECKSUMS, _checksums(scratch))
+            put_folder(scratch, folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+def put_folder(scratch: Path, folder: Path) -> None:
+    """Rename `scratch` to `folder`, unless a whole one stands there by now; a damaged one is deleted."""
+    if is_whole_folder(folder):
+        return
+    damaged = scratch.with_name(scratch.name + "-damaged")
+    with suppress(FileNotFoundError):
+        os.rename(folder, damaged)
+    try:
+        os.rename(scratch, folder)
+    except OSError:
+        if not is_whole_folder(folder):  # else another process was quicker
+            raise
+    shutil.rmtree(damaged, ignore_errors=True)
+
+
+def is_whole_folder(folder: Path) -> bool:
+    """Whether every file that build_once left there is as it was."""
+    sums, found = _read_json(folder / _CHECKSUMS), _checksums(folder)
+    return sums is not None and all(found.get(name) == checksum for name, checksum in sums.items())
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in the folder."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != _CHECKSUMS)
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

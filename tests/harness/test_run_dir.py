@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.errors import EnvironmentProblem
-from harness.run_dir import RunDir, is_disk_problem, replacing, write_json
+from harness.run_dir import RunDir, build_once, is_disk_problem, replacing, write_json
 from harness.types import TrialOutcome
 
 OUTCOME = TrialOutcome("completed", "", 128, 128, 2, 3.5, 1)
@@ -138,3 +138,29 @@ def test_disk_problems_are_told_from_other_errors() -> None:
     assert is_disk_problem(PermissionError(errno.EACCES, "Permission denied"))
     assert not is_disk_problem(FileNotFoundError(errno.ENOENT, "No such file"))
     assert not is_disk_problem(ValueError("no"))
+
+
+def _build(folder: Path) -> None:
+    (folder / "weights").mkdir()
+    (folder / "weights" / "model.bin").write_bytes(b"0123456789")
+    (folder / "config.json").write_text("{}")
+
+
+@pytest.mark.parametrize("damage", ["half", "one bit", "missing", "no checksums"])
+def test_a_damaged_shared_folder_is_built_anew(tmp_path: Path, damage: str) -> None:
+    folder = build_once(tmp_path / "warm_starts" / "abc", _build)
+    weights = folder / "weights" / "model.bin"
+    if damage == "missing":
+        weights.unlink()
+    elif damage == "no checksums":
+        (folder / "files.json").unlink()
+    else:
+        weights.write_bytes(b"01234" if damage == "half" else b"0123456788")
+    assert build_once(folder, _build) == folder
+    assert weights.read_bytes() == b"0123456789"
+    assert [path.name for path in folder.parent.iterdir()] == ["abc"]
+
+
+def test_a_whole_shared_folder_is_not_built_again(tmp_path: Path) -> None:
+    folder = build_once(tmp_path / "abc", _build)
+    assert build_once(folder, lambda scratch: pytest.fail("built again")) == folder
