@@ -276,6 +276,11 @@ class TrialConfig(Sections):
                 f"batch.group_size: 1 leaves {self.algorithm.name} no group to compare with; needs at least 2"
             )
         self._suits_the_trainer()
+        least, most = VLLM_TEMPERATURES
+        if self.execution.engine == "vllm" and not least <= self.sampling.temperature <= most:
+            raise InputError(
+                f"sampling.temperature: {self.sampling.temperature:g}; the engine vllm needs {least:g} to {most:g}"
+            )
         self._can_stream()
         if self.budget_samples < train_batch:
             raise InputError(
@@ -299,8 +304,8 @@ class TrialConfig(Sections):
             return
         if execution.ranks > 1 and 0 < execution.gpus_per_rank < 1:
             raise InputError(
-                f"execution.gpus_per_rank: {execution.gpus_per_rank:g}; ranks cannot meet on one GPU, {execution.ranks} "
-                "of them need 1 each"
+                f"execution.gpus_per_rank: {execution.gpus_per_rank:g}; ranks cannot meet on one GPU, "
+                f"{execution.ranks} of them need 1 each"
             )
         if execution.deepspeed.zero_stage == 0 and self.model.dtype == "bfloat16":
             raise InputError(
