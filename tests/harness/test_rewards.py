@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +19,7 @@ from harness.tasks import make_task
 from harness.tasks.config import MathConfig, ReasoningGymConfig, ReverseDigitsConfig
 from harness.tasks.digits import ReverseDigits
 from harness.types import Prompt
+from tests.harness.fragile import Obedient
 
 ROOT = Path(__file__).parents[2]
 MATH = MathConfig.model_validate({"train": [{"data": "data.jsonl"}]})  # scoring reads no file
@@ -67,19 +66,8 @@ def test_a_rule_that_raises_is_counted(scorer: ScorerProcesses, caplog: pytest.L
     ]
 
 
-class Hostile(ReverseDigits):
-    """What a rule can do to its process."""
-
-    def score(self, prompt: Prompt, response: str) -> float:
-        if response == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if response == "wait":
-            time.sleep(600)
-        return float(response)
-
-
 def test_a_score_is_a_number_within_0_to_1_from_a_process_that_lives() -> None:
-    with closing(ScorerProcesses(partial(Hostile, 3), limit_s=0.1, num_processes=1)) as scorer:
+    with closing(ScorerProcesses(partial(Obedient, 3), limit_s=0.1, num_processes=1)) as scorer:
         responses = ["1", "die", "nan", "0.25", "inf", "1.5", "-0.5", "words", "wait", "0"]
         found = scorer.score([Prompt(0, "?")] * len(responses), responses)
     np.testing.assert_array_equal(found.scores_S, [1, 0, 0, 0.25, 0, 0, 0, 0, 0, 0])
