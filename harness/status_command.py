@@ -25,10 +25,15 @@ _ORDER: tuple[State, ...] = ("completed", "diverged", "failed", "interrupted", "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `status` takes."""
+    add_folder(parser)
+    parser.add_argument("--watch", action="store_true", help="show it anew every two seconds until the sweep is done")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """What folder_of reads."""
     parser.add_argument("sweep", type=Path, metavar="FOLDER_OR_FILE", help="results/<sweep>, or its sweep file")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
-    parser.add_argument("--watch", action="store_true", help="show it anew every two seconds until the sweep is done")
 
 
 def run(args: argparse.Namespace) -> int:

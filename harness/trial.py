@@ -22,7 +22,7 @@ from harness.run_dir import RunDir
 from harness.streaming import open_intake
 from harness.tracking.jsonl import JsonlSink, read_records
 from harness.tracking.sink import MetricSink
-from harness.tracking.wandb import WandbSink
+from harness.tracking.wandb_sink import WandbSink
 from harness.training.trainer import Diverged
 from harness.types import Status, StepRecord, TrialOutcome
 from harness.update import Progress, Update, run_update

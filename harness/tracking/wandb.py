@@ -1,130 +1,124 @@
-"""Weights & Biases, a mirror of metrics.jsonl: one run per trial, every metric over samples_trained.
+"""The client of Weights & Biases, which mirrors metrics.jsonl: one run per trial, every metric over samples_trained.
 
-It never stops a trial: whatever goes wrong is warned about once and the mirror is left behind.
-The client's own files lie under <sweep>/wandb/; `wandb sync` uploads those written offline.
+The n-th row of a run is the n-th record (tracking.rows), so that whoever joins a run knows from its number of rows
+which are missing: a later attempt of the trial, or `python -m harness sync`. The only file that imports wandb.
 """
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import hashlib
-import logging
+import json
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.types import StepRecord, TrialOutcome
+from harness.tracking.jsonl import read_records
+from harness.tracking.rows import Record, in_order, row_of, summary_of
+from harness.types import TrialOutcome
 
 if TYPE_CHECKING:
-    from harness.plan import PlannedTrial
+    from harness.plan import Plan, PlannedTrial
 
-logger = logging.getLogger(__name__)
-
-INIT_TIMEOUT_S = 15.0
-FINISH_TIMEOUT_S = 15.0
+# A person waits for what these send.
+SEND_TIMEOUTS = {"init_timeout": 60.0, "finish_timeout": 600.0}
 _MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
-_online_failed = False  # in this process: a server that did not answer once is not waited for again
-_warned = False
+
+def kept_records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
+    """What a mirror of the trial holds once it is complete."""
+    return in_order(read_records(sweep_dir / "trials" / trial.trial_id / "metrics.jsonl")[0])
 
 
-class WandbSink:
-    """The W&B run of one trial. Online, a later attempt of the trial joins it; offline, at `wandb sync`."""
+def open_run(
+    trial: PlannedTrial,
+    sweep_dir: Path,
+    provenance: Mapping[str, Any],
+    mode: str,
+    folder: Path,
+    timeouts: Mapping[str, float],
+) -> Any:
+    """The trial's run, joined where the server has it; its `starting_step` is the number of rows there.
 
-    def __init__(self, trial: PlannedTrial, sweep_dir: Path | str, provenance: Mapping[str, Any] | None = None) -> None:
-        self._run: Any = None
-        mode = tracking_mode()
-        if mode == "disabled" or not trial.config.tracking.wandb:
-            return
-        if mode == "online" and not _online_failed:
-            self._guarded(lambda: self._start(trial, Path(sweep_dir), provenance, "online"))
-        if self._run is None:
-            self._guarded(lambda: self._start(trial, Path(sweep_dir), provenance, "offline"))
+    The client's files go to `folder`/wandb.
+    """
+    config = trial.config
+    said = {
+        **config.model_dump(mode="json"),
+        "sweep": sweep_dir.name,
+        "arm": trial.arm,
+        "axes": dict(trial.axes),
+        "provenance": dict(provenance),
+    }
+    tags = [sweep_dir.name, config.algorithm.name, config.optimizer.lr_rule, *config.tracking.tags]
+    run = init(
+        folder,
+        mode,
+        timeouts,
+        project=config.tracking.project,
+        entity=config.tracking.entity,
+        id=run_id(sweep_dir.name, trial.trial_id),
+        name=trial.trial_id,
+        group=trial.arm,
+        job_type="trial",
+        tags=[tag[:64] for tag in dict.fromkeys(tags) if tag],
+        config=said,
+    )
+    run.define_metric("samples_trained")
+    run.define_metric("*", step_metric="samples_trained")
+    return run
 
-    def write(self, record: StepRecord) -> None:
-        run = self._run
-        if run is not None:
-            self._guarded(lambda: run.log(wandb_row(record)))  # never step=: W&B drops rows whose step does not grow
 
-    def close(self, outcome: TrialOutcome | None) -> None:
-        if self._run is not None:
-            self._guarded(lambda: self._finish(outcome))
-            self._run = None
+def init(folder: Path, mode: str, timeouts: Mapping[str, float], **about: Any) -> Any:
+    """A run of the real client, which keeps quiet and tells the server nothing of this machine."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
 
-    def _start(self, trial: PlannedTrial, sweep_dir: Path, provenance: Mapping[str, Any] | None, mode: str) -> None:
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        finish_timeout_raises=True,
+        disable_git=True,
+        save_code=False,
+        symlink=False,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        x_transaction_log_flush_interval=0.05,  # what a kill may lose of an offline folder, in seconds
+        **timeouts,
+    )
+    # "allow", offline too: at `wandb sync` a later fragment then joins instead of replacing
+    return wandb.init(
+        dir=str(folder),
+        mode=mode,  # type: ignore[arg-type]
+        resume="allow",
+        reinit="create_new",
+        settings=settings,
+        **about,
+    )
 
-        config = trial.config
-        settings = wandb.Settings(
-            console="off",
-            silent=True,
-            init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=FINISH_TIMEOUT_S,
-            finish_timeout_raises=True,
-            disable_git=True,
-            save_code=False,
-            symlink=False,
-            x_disable_stats=True,
-            x_save_requirements=False,
-            x_transaction_log_flush_interval=1.0,  # what a kill may lose of the mirror, in seconds
-        )
-        tags = dict.fromkeys([sweep_dir.name, config.algorithm.name, config.optimizer.lr_rule, *config.tracking.tags])
-        run = wandb.init(
-            dir=str(sweep_dir),
-            mode=mode,  # type: ignore[arg-type]
-            project=config.tracking.project,
-            entity=config.tracking.entity,
-            id=run_id(sweep_dir.name, trial.trial_id),
-            name=trial.trial_id,
-            group=trial.arm,
-            job_type="trial",
-            tags=[tag[:64] for tag in tags if tag],
-            config={
-                **config.model_dump(mode="json"),
-                "sweep": sweep_dir.name,
-                "arm": trial.arm,
-                "axes": dict(trial.axes),
-                "provenance": dict(provenance or {}),
-            },
-            resume="allow",  # offline too: at `wandb sync` a later fragment then joins instead of replacing
-            reinit="create_new",
-            settings=settings,
-        )
-        run.define_metric("samples_trained")
-        run.define_metric("*", step_metric="samples_trained")
-        self._run = run
 
-    def _finish(self, outcome: TrialOutcome | None) -> None:
-        assert self._run is not None
-        done = outcome is not None and outcome.status in ("completed", "diverged")
-        if outcome is not None:
-            self._run.summary.update({"outcome": outcome.status, "outcome_reason": outcome.reason})
-        self._run.finish(exit_code=0 if done else 1)
+def finish(run: Any, outcome: TrialOutcome | None, records: Sequence[Record]) -> None:
+    """End the run: what the whole trial comes to, and how it ended. Raises where the server did not take it in time."""
+    run.summary.update(summary_of(records))
+    if outcome is not None:
+        run.summary.update({"outcome": outcome.status, "outcome_reason": outcome.reason})
+    done = outcome is not None and outcome.status in ("completed", "diverged")
+    run.finish(exit_code=0 if done else 1)
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """Do `call`; on any failure drop the run, stay offline from now on, and warn once in this process."""
-        global _online_failed, _warned
-        try:
-            call()
-        except Exception as error:  # the client raises its own, the socket's and the operating system's errors
-            self._run = None
-            _online_failed = True
-            if not _warned:
-                _warned = True
-                first_line = str(error).strip().partition("\n")[0][:200]
-                logger.warning(
-                    "W&B: %s: %s. Trials go on, metrics.jsonl has every record; the mirror may miss some.",
-                    type(error).__name__,
-                    first_line,
-                )
-            with contextlib.suppress(
-                Exception
-            ):  # a client whose core process has died must be torn down to start again
-                import wandb
 
-                wandb.teardown()
+def teardown() -> None:
+    """Stop the client's core process of this process."""
+    import wandb
+
+    wandb.teardown()
+
+
+def in_one_line(error: Exception) -> str:
+    """The error's type and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
 
 def tracking_mode() -> str:
@@ -132,30 +126,94 @@ def tracking_mode() -> str:
     return _MODES.get(os.environ.get("WANDB_MODE", "").strip().lower(), "offline")
 
 
-def run_id(sweep: str, trial_id: str) -> str:
-    """The trial's W&B id: always the same, and within W&B's 64 characters.
+def run_id(sweep: str, name: str) -> str:
+    """The W&B id of a trial, or of what else a sweep has: always the same, and within W&B's 64 characters.
 
     >>> run_id("default", "P8-G8-sqrt-s0-0badcafe")
     '1d43384b28dab860'
     """
-    return hashlib.sha256(f"{sweep}/{trial_id}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{sweep}/{name}".encode()).hexdigest()[:16]
 
 
-def wandb_row(record: StepRecord) -> dict[str, float]:
-    """Everything of a record that is a number, in one flat row with samples_trained.
+def send_trial(
+    trial: PlannedTrial, sweep_dir: Path, provenance: Mapping[str, Any], outcome: TrialOutcome | None
+) -> int:
+    """Send the rows of a trial that the server lacks; returns how many. Raises what the client raises."""
+    records = kept_records(sweep_dir, trial)
+    with tempfile.TemporaryDirectory() as folder:
+        run = open_run(trial, sweep_dir, provenance, "online", Path(folder), SEND_TIMEOUTS)
+        missing = records[run.starting_step :]
+        for record in missing:
+            run.log(row_of(record))
+        finish(run, outcome, records)
+    return len(missing)
 
-    >>> wandb_row(StepRecord("eval", 64, 72, 1, 2.5, {"eval/score": 0.5}, {"lr": 1e-3, "seconds": {"train": 0.25}}))
-    ... # doctest: +NORMALIZE_WHITESPACE
-    {'samples_trained': 64, 'samples_generated': 72, 'optimizer_steps': 1, 'wall_s': 2.5, 'eval/score': 0.5,
-     'lr': 0.001, 'seconds/train': 0.25}
+
+def send_report(plan: Plan, sweep_dir: Path) -> bool:
+    """Send the report as a run of its own: table of arms, figures, and as artifacts report, plan and configurations.
+
+    Returns whether there was anything to send: a report that the server has is not sent again.
     """
-    content = record.as_json()
-    row: dict[str, float] = {}
-    for name, value in content.items():
-        if name == "metrics":
-            row.update(value)
-        elif isinstance(value, Mapping):
-            row.update({f"{name}/{key}": number for key, number in value.items()})
-        elif isinstance(value, int | float):
-            row[name] = value
-    return row
+    report = sweep_dir / "report"
+    content, digest = json.loads((report / "report.json").read_bytes()), _digest(report)
+    tracking = plan.trials[0].config.tracking
+    about = {
+        "project": tracking.project,
+        "entity": tracking.entity,
+        "id": run_id(sweep_dir.name, "report"),
+        "name": f"{sweep_dir.name} report",
+        "job_type": "report",
+        "tags": [sweep_dir.name[:64], "report"],
+        "notes": "\n".join(map(str, content.get("headline", []))),
+        "config": {"sweep": sweep_dir.name, "question": plan.question, "target": vars(plan.target)},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        run = init(Path(folder), "online", SEND_TIMEOUTS, **about)
+        is_new: bool = run.summary.get("report_sha256") != digest
+        if is_new:
+            run.log(_shown(report))
+            _send_artifacts(run, sweep_dir)
+            run.summary["report_sha256"] = digest
+        run.finish()
+    return is_new
+
+
+def _shown(report: Path) -> dict[str, Any]:
+    """The table of arms and the figures, as the client takes them."""
+    import wandb
+
+    with open(report / "tables" / "arms.csv", newline="", encoding="utf-8") as file:
+        columns, *rows = csv.reader(file)
+    cells: list[Iterable[Any]] = [[_cell(text) for text in row] for row in rows]
+    arms = wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
+    return {"arms": arms} | {f"figures/{path.stem}": wandb.Image(str(path)) for path in report.glob("figures/*.png")}
+
+
+def _send_artifacts(run: Any, sweep_dir: Path) -> None:
+    import wandb
+
+    for name, paths in {
+        "report": sorted((sweep_dir / "report").rglob("*")),
+        "plan": [sweep_dir / "plan.json"],
+        "config": sorted(sweep_dir.glob("trials/*/config.json")),
+    }.items():
+        artifact = wandb.Artifact(f"{sweep_dir.name}-{name}", type=name)
+        for path in paths:
+            if path.is_file():
+                artifact.add_file(str(path), name=path.relative_to(sweep_dir).as_posix())
+        run.log_artifact(artifact).wait(timeout=int(SEND_TIMEOUTS["finish_timeout"]))
+
+
+def _digest(folder: Path) -> str:
+    """Hash of the names and contents of all files below a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()} ".encode())
+    return digest.hexdigest()
+
+
+def _cell(text: str) -> float | str | None:
+    try:
+        return float(text)
+    except ValueError:
+        return text or None

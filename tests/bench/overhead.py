@@ -42,7 +42,7 @@ HOMES = {
     "torch:Tensor.backward": "backward",
     "torch.optim:Adam.step": "optimizer step",
     "harness.tracking.jsonl:JsonlSink.write": "records",
-    "harness.tracking.wandb:WandbSink.write": "W&B",
+    "harness.tracking.wandb_sink:WandbSink.write": "W&B",
     "harness.tracking.jsonl:JsonlSink.sync": "checkpoint",
     "harness.run_dir:RunDir.save_checkpoint": "checkpoint",
 }

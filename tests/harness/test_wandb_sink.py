@@ -7,43 +7,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import harness.tracking.wandb as sink_module
+import harness.tracking.wandb_sink as sink_module
 from harness.plan import PlannedTrial
-from harness.tracking.wandb import WandbSink, run_id, tracking_mode
-from harness.types import StepRecord, TrialOutcome
+from harness.tracking.wandb import run_id, tracking_mode
+from harness.tracking.wandb_sink import WandbSink
 from tests.harness.faults import small_plan
+from tests.harness.wandb_client import COMPLETED, KEY, TRIAL, attempt, evaluation, train
 from tests.harness.wandb_server import wandb_server
 
-KEY = "0123456789abcdef" * 3
 CLOSED = "http://127.0.0.1:9"
-COMPLETED = TrialOutcome("completed", "the sample budget is used", 128, 128, 2, 3.5, 1)
-
-
-@pytest.fixture(autouse=True)
-def own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A client that has read nobody's settings, in a process state that no earlier failure has marked."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "client"))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setattr(sink_module, "_online_failed", False)
-    monkeypatch.setattr(sink_module, "_warned", False)
-    yield
-    import wandb
-
-    wandb.teardown()
+pytestmark = pytest.mark.usefixtures("own_client")
 
 
 @pytest.fixture
 def trial() -> PlannedTrial:
-    return small_plan([8], seeds=1, tracking={"project": "invariance", "tags": ["mine"]}).trials[0]
+    return TRIAL
 
 
 @pytest.fixture
@@ -51,15 +34,6 @@ def sweep_dir(tmp_path: Path) -> Path:
     folder = tmp_path / "results" / "default"
     folder.mkdir(parents=True)
     return folder
-
-
-def train(samples: int) -> StepRecord:
-    extra = {"step": samples // 64, "lr": 1e-3, "seconds": {"generate": 0.25, "train": 0.5}}
-    return StepRecord("train", samples, samples, samples // 64, samples / 100, {"reward/mean": samples / 1000}, extra)
-
-
-def evaluation(samples: int) -> StepRecord:
-    return StepRecord("eval", samples, samples, samples // 64, samples / 100, {"eval/score": samples / 500})
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -112,18 +86,6 @@ def test_a_trial_is_one_run_with_every_number_over_samples_trained(sweep_dir: Pa
         if entry["type"] == "summary":
             summary |= entry["summary"].get("update", {})
     assert (summary["outcome"], summary["outcome_reason"]) == ("completed", "the sample budget is used")
-
-
-def test_attempts_of_a_trial_share_an_id_and_trials_do_not(sweep_dir: Path) -> None:
-    one, two = small_plan([8], seeds=2, tracking={}).trials
-    for trial, samples in ((one, 64), (one, 128), (two, 64)):
-        sink = WandbSink(trial, sweep_dir)
-        sink.write(train(samples))
-        sink.close(None)
-    logs = runs(sweep_dir)
-    ids = [next(entry["run"]["run_id"] for entry in log if entry["type"] == "run") for log in logs]
-    assert ids[0] == ids[1] != ids[2]
-    assert [row["samples_trained"] for log in logs[:2] for row in rows(log)] == [64, 128]
 
 
 @pytest.mark.parametrize(
@@ -199,36 +161,22 @@ def test_without_the_package_the_trial_goes_on(
     assert len(warnings(caplog)) == 1 and list(sweep_dir.iterdir()) == []
 
 
-def test_online_a_later_attempt_joins_the_run(
-    sweep_dir: Path, trial: PlannedTrial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with wandb_server() as server:
-        monkeypatch.setenv("WANDB_MODE", "online")
-        monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        monkeypatch.setenv("WANDB_API_KEY", KEY)
-        for attempt in ([evaluation(0), train(64)], [train(64), train(128)]):
-            sink = WandbSink(trial, sweep_dir)
-            for record in attempt:
-                sink.write(record)
-            sink.close(COMPLETED)
-        [(name, run)] = server.runs.items()
-        assert warnings(caplog) == []
-        assert (name, run["groupName"], run["displayName"]) == (
-            run_id("default", trial.trial_id), "P8-G8-sqrt", trial.trial_id,
-        )  # fmt: skip
-        assert json.loads(run["config"])["batch"]["value"]["num_prompts"] == 8
-        # The second attempt repeats what it computes again, and its rows follow the first one's.
-        assert [row["samples_trained"] for row in server.rows(name)] == [0, 64, 64, 128]
-        assert [row["_step"] for row in server.rows(name)] == [0, 1, 2, 3]
+def test_a_later_attempt_offline_goes_on_where_the_folders_before_it_end(sweep_dir: Path) -> None:
+    one, two = small_plan([8], seeds=2, tracking={}).trials
+    attempt(one, sweep_dir, [evaluation(0), train(64), train(128)])
+    attempt(one, sweep_dir, [train(128), train(192)], COMPLETED)
+    attempt(two, sweep_dir, [train(64)])
+    logs = runs(sweep_dir)
+    assert [[row["samples_trained"] for row in rows(log)] for log in logs] == [[0, 64, 128], [192], [64]]
+    ids = [next(entry["run"]["run_id"] for entry in log if entry["type"] == "run") for log in logs]
+    assert ids[0] == ids[1] != ids[2]
 
 
-def test_the_sync_command_uploads_what_was_written_offline(
+def test_wandbs_own_sync_joins_what_attempts_wrote_offline(
     sweep_dir: Path, trial: PlannedTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for samples in (64, 128):
-        sink = WandbSink(trial, sweep_dir)
-        sink.write(train(samples))
-        sink.close(COMPLETED)
+    attempt(trial, sweep_dir, [train(64), train(128)])
+    attempt(trial, sweep_dir, [train(128), train(192)], COMPLETED)
     with wandb_server() as server:
         folders = sorted(map(str, (sweep_dir / "wandb").glob("offline-run-*")))
         assert len(folders) == 2
@@ -239,4 +187,4 @@ def test_the_sync_command_uploads_what_was_written_offline(
             cwd=sweep_dir,  # the client keeps a log of its own where it stands
             env=os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": KEY},
         )
-        assert [row["samples_trained"] for row in server.rows(run_id("default", trial.trial_id))] == [64, 128]
+        assert [row["samples_trained"] for row in server.rows(run_id("default", trial.trial_id))] == [64, 128, 192]

@@ -13,15 +13,27 @@ from typing import Any
 
 
 class WandbServer(ThreadingHTTPServer):
-    """`runs` maps a run's id to what UpsertBucket said of it; `history` to its rows, by place; `asked`: what was called."""
+    """`runs` maps a run's id to what UpsertBucket said of it; `history` to its rows, by place; `asked`: what was called.
+
+    `summary` maps it to its summary, `files` a path to what was put there, `artifacts` a name to those of that name,
+    `views` a saved workspace's name to what was said of it. `refuses`: the status of every answer from now on, if any;
+    `delay_s`: how long each takes.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.runs: dict[str, dict[str, Any]] = {}
         self.history: dict[str, dict[int, dict[str, Any]]] = {}
+        self.summary: dict[str, dict[str, Any]] = {}
+        self.files: dict[str, bytes] = {}
+        self.artifacts: dict[str, list[dict[str, Any]]] = {}
+        self.views: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
+        self.refuses: int | None = None
+        self.delay_s = 0.0
+        self.over = threading.Event()
 
     @property
     def url(self) -> str:
@@ -35,13 +47,14 @@ class WandbServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def wandb_server() -> Iterator[WandbServer]:
-    server = WandbServer()
+def wandb_server(port: int = 0) -> Iterator[WandbServer]:
+    server = WandbServer(port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield server
     finally:
+        server.over.set()
         server.shutdown()
         server.server_close()
 
@@ -57,12 +70,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply({})
 
     def do_PUT(self) -> None:
-        self._body()
+        self.server.files[self.path.removeprefix("/put/")] = self._body()
         self._reply({})
 
     def do_POST(self) -> None:
         body = json.loads(self._body())
-        if self.path.endswith("/graphql"):
+        if self.server.refuses is not None:
+            self._reply({"errors": [{"message": "not you"}]}, self.server.refuses)
+        elif self.path.endswith("/graphql"):
             named = re.search(r"(?:query|mutation)\s+(\w+)", body.get("query", ""))
             name = body.get("operationName") or (named[1] if named else "")
             self.server.asked.append(name)
@@ -73,15 +88,18 @@ class _Handler(BaseHTTPRequestHandler):
             stream = body.get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
             for place, line in enumerate(stream["content"], stream["offset"]):
                 self.server.history.setdefault(run, {})[place] = json.loads(line)
+            for line in body.get("files", {}).get("wandb-summary.json", {"content": []})["content"]:
+                self.server.summary[run] = json.loads(line)
             self._reply({})
 
     def _body(self) -> bytes:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
 
-    def _reply(self, content: Any) -> None:
+    def _reply(self, content: Any, status: int = 200) -> None:
+        self.server.over.wait(self.server.delay_s)
         data = json.dumps(content).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -98,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         bucket = {
             "id": name,
             "name": name,
-            "summaryMetrics": "{}",
+            "summaryMetrics": json.dumps(self.server.summary.get(name, {})),
             "displayName": name,
             "logLineCount": 0,
             "historyLineCount": len(rows),
@@ -127,6 +145,80 @@ class _Handler(BaseHTTPRequestHandler):
     def _CreateRunFiles(self, variables: dict[str, Any]) -> Any:
         files = [{"name": name, "uploadUrl": f"{self.server.url}/put/{name}"} for name in variables["files"]]
         return {"createRunFiles": {"runID": variables["run"], "uploadHeaders": [], "files": files}}
+
+    def _ArtifactType(self, variables: dict[str, Any]) -> Any:
+        return {"project": None}
+
+    def _CreateArtifact(self, variables: dict[str, Any]) -> Any:
+        said = variables["input"]
+        name = said["artifactCollectionName"]
+        versions = self.server.artifacts.setdefault(name, [])
+        if not versions or versions[-1]["digest"] != said["digest"]:
+            made = {"id": f"{name}:{len(versions)}", "type": said["artifactTypeName"], "digest": said["digest"]}
+            versions.append(made | {"state": "PENDING"})
+        latest = versions[-1]
+        return {"createArtifact": {"artifact": latest | {"artifactSequence": {"id": name, "latestArtifact": None}}}}
+
+    def _CreateArtifactManifest(self, variables: dict[str, Any]) -> Any:
+        return {"createArtifactManifest": self._manifest(variables)}
+
+    def _UpdateArtifactManifest(self, variables: dict[str, Any]) -> Any:
+        return {"updateArtifactManifest": self._manifest(variables)}
+
+    def _manifest(self, variables: dict[str, Any]) -> Any:
+        where = {"uploadUrl": f"{self.server.url}/put/manifest", "uploadHeaders": []}
+        return {"artifactManifest": {"id": "m", "file": {"id": "f"} | (where if variables["includeUpload"] else {})}}
+
+    def _CreateArtifactFiles(self, variables: dict[str, Any]) -> Any:
+        nodes = []
+        for file in variables["input"]["artifactFiles"]:
+            url = f"{self.server.url}/put/{file['artifactID']}/{file['name']}"
+            node = {"id": file["name"], "uploadUrl": url, "uploadHeaders": [], "uploadMultipartUrls": None}
+            nodes.append({"node": node | {"storagePath": file["name"], "artifact": {"id": file["artifactID"]}}})
+        return {"createArtifactFiles": {"files": {"edges": nodes}}}
+
+    def _CommitArtifact(self, variables: dict[str, Any]) -> Any:
+        artifact = self._artifact(variables["artifactID"])
+        artifact["state"] = "COMMITTED"
+        return {"commitArtifact": {"artifact": artifact}}
+
+    def _ArtifactByID(self, variables: dict[str, Any]) -> Any:
+        artifact = self._artifact(variables["id"])
+        project = {"id": "p", "internalId": "1", "name": "p", "entity": {"name": "me"}}
+        nothing = dict.fromkeys(("description", "metadata", "historyStep", "commitHash", "updatedAt"))
+        return {
+            "artifact": nothing
+            | {
+                "__typename": "Artifact",
+                "id": artifact["id"],
+                "artifactSequence": {
+                    "__typename": "ArtifactSequence",
+                    "name": artifact["id"].split(":")[0],
+                    "project": project,
+                },
+                "versionIndex": int(artifact["id"].split(":")[1]),
+                "artifactType": {"name": artifact["type"]},
+                "ttlIsInherited": False,
+                "ttlDurationSeconds": -1,
+                "tags": [],
+                "state": artifact["state"],
+                "size": 1,
+                "digest": artifact["digest"],
+                "fileCount": 1,
+                "createdAt": "2026-01-01T00:00:00",
+                "aliases": [],
+            }
+        }
+
+    def _artifact(self, which: str) -> dict[str, Any]:
+        name, version = which.split(":")
+        return self.server.artifacts[name][int(version)]
+
+    def _UpsertView2(self, variables: dict[str, Any]) -> Any:
+        self.server.views[variables["name"]] = variables
+        return {
+            "upsertView": {"view": {"id": f"id of {variables['name']}", "name": variables["name"]}, "inserted": True}
+        }
 
     def _Run(self, variables: dict[str, Any]) -> Any:
         return {"project": {"run": self._shown(variables["name"]) if variables["name"] in self.server.runs else None}}
