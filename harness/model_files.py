@@ -50,6 +50,14 @@ def ask_hub(config: ModelConfig) -> None:
         hub.snapshot("model", "model.name", config.name, str(config.revision), only=["config.json", "tokenizer*"])
 
 
+def is_made_once(config: ModelConfig) -> bool:
+    """Whether the weights that trials start from are made in results/ before the first of them."""
+    if config.warm_start is not None:
+        return True
+    files = None if config.name in EMBEDDED_MODELS else _find_here(config)
+    return files is not None and files.gguf is not None
+
+
 def _find_here(config: ModelConfig) -> ModelFiles | None:
     """The files where they are on this machine; None for the id of a model on the hub."""
     if config.name in PACKAGED_MODELS:

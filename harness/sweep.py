@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
 from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool
+from harness.model_files import is_made_once
 from harness.plan import Plan, PlannedTrial
 from harness.plan_file import store_plan
 from harness.progress import Display, summary_table
@@ -35,7 +36,7 @@ class WorkerFunctions:
     """What runs in the workers, each as "module:name"; see the modules for their arguments."""
 
     run_trial: str = "harness.trial:run_trial"
-    ensure_warm_start: str = "harness.warm_start:ensure_warm_start"
+    ensure_start: str = "harness.warm_start:start_folder"
     time_arm: str = "harness.timing:time_arm"
 
 
@@ -117,20 +118,20 @@ class _Sweep:
         pending = self.queue.pending
         if pending:
             self.tell(f"workers: {pool.size}, threads each: {self.execution.threads}")
-            self._warm_starts(pool, pending)
+            self._starts(pool, pending)
             with Display(self.console, f"sweep {self.plan.sweep}", pending, pool.size) as display:
                 self.queue.run(pool, display, self.warn)
         self._time(pool)
 
-    def _warm_starts(self, pool: WorkerPool, pending: Sequence[PlannedTrial]) -> None:
-        """Build each warm start that the trials share, before they start."""
-        configs = [trial.config for trial in pending if trial.config.model.warm_start is not None]
+    def _starts(self, pool: WorkerPool, pending: Sequence[PlannedTrial]) -> None:
+        """Make what the trials share before they start: warm starts, models that come as one GGUF file."""
+        configs = [trial.config for trial in pending if is_made_once(trial.config.model)]
         distinct = {config.model.model_dump_json() + config.task.model_dump_json(): config for config in configs}
         if distinct:
-            self.tell("warm start ...")
+            self.tell("models to start from ...")
         root = self.sweep_dir.parent.resolve()
         jobs = [
-            Job(f"warm start {number}", self.functions.ensure_warm_start, (config, root))
+            Job(f"start {number}", self.functions.ensure_start, (config, root))
             for number, config in enumerate(distinct.values(), 1)
         ]
         for event in run_jobs(pool, jobs):
