@@ -6,11 +6,12 @@ RESULTS ?= results
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY = .venv/bin/python
 REPORT = $(PY) -m analysis report $(RESULTS)/$$($(PY) -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["sweep"])' $$f)
+SYNC = $(PY) -m harness sync $$f --results $(RESULTS)
 # Runs its argument for each sweep file $$f. Failed trials (1) do not stop the next; wrong input, disk, Ctrl-C do.
 EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup engines plan sweep study report test check bench notebook clean
+.PHONY: setup engines plan sweep study report status sync dashboard test check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -32,9 +33,12 @@ INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint cons
 setup: .venv/.stamp
 engines: .venv/.stamp-engines
 plan: setup; @$(call EACH,$(PY) -m harness plan $$f --results $(RESULTS))
-sweep: setup; @$(call EACH,$(PY) -m harness sweep $$f --results $(RESULTS); ran=$$?; [ $$ran -gt 1 ] || $(REPORT) && (exit $$ran))
+sweep: setup; @$(call EACH,$(PY) -m harness sweep $$f --results $(RESULTS); ran=$$?; [ $$ran -gt 1 ] || { $(REPORT) && { [ "$$WANDB_MODE" != online ] || $(SYNC) || true; }; } && (exit $$ran))
 study: setup; @mkdir -p $(RESULTS); nohup $(MAKE) sweep SWEEP="$(STUDY)" > $(RESULTS)/study.log 2>&1 & echo "running $(words $(STUDY)) sweeps in the background; see $(RESULTS)/study.log, and run make study again to go on"
 report: setup; @$(call EACH,$(REPORT))
+status: setup; @$(call EACH,$(PY) -m harness status $$f --results $(RESULTS))
+sync: setup; @$(call EACH,$(SYNC))
+dashboard: setup; @$(call EACH,$(PY) -m harness dashboard $$f --results $(RESULTS))
 test: check engines; @$(PY) -m pytest
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
 bench: .venv/.stamp-bench; @$(PY) -m tests.bench

@@ -1,4 +1,4 @@
-"""python -m harness plan | sweep | profile | status | sync | batch. Validates first, imports heavy libraries after."""
+"""python -m harness COMMAND. Validates first, imports heavy libraries after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 import harness
-from harness import status_command, sync
+from harness import dashboard, status_command, sync
 from harness.batching import Cadence, resolve_batch
 from harness.config import TrialConfig
 from harness.costs import measured_rates
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, module, text in (
         ("status", status_command, "show how far each trial of a sweep is, also while it runs"),
         ("sync", sync, "send to Weights & Biases what it lacks of a sweep, and its report"),
+        ("dashboard", dashboard, "save a workspace in Weights & Biases that shows a sweep"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=module.run)

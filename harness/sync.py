@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from harness.errors import EnvironmentProblem
 from harness.plan import Plan
 from harness.plan_file import read_plan
 from harness.run_dir import is_held
@@ -30,15 +30,13 @@ def run(args: argparse.Namespace) -> int:
     sweep_dir = folder_of(args)
     plan = read_plan(sweep_dir)
     assert plan is not None  # folder_of has looked
+    os.environ.setdefault("WANDB_SILENT", "true")
     try:
         _send(plan, sweep_dir)
     except Exception as error:  # the client raises its own, the socket's and the operating system's errors
-        from harness.tracking.wandb import in_one_line
+        from harness.tracking.wandb import problem
 
-        raise EnvironmentProblem(
-            f"W&B: {in_one_line(error)}; what was sent stays, the same command goes on (wandb login, if you are not "
-            "logged in; WANDB_BASE_URL for a server of your own)"
-        ) from None
+        raise problem(error) from None
     return 0
 
 

@@ -20,6 +20,7 @@ SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
 HOME = {
     "ray": {"harness/cluster.py"},
     "wandb": {"harness/tracking/wandb.py", "analysis/importing/wandb.py"},
+    "wandb_workspaces": {"harness/dashboard.py"},
     "tensorboard": {"analysis/importing/tensorboard.py"},
     "vllm": {"harness/rollout/vllm.py"},
     "deepspeed": {"harness/training/deepspeed.py"},

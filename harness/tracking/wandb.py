@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import EnvironmentProblem
 from harness.tracking.jsonl import read_records
 from harness.tracking.rows import Record, in_order, row_of, summary_of
 from harness.types import TrialOutcome
@@ -114,6 +115,21 @@ def teardown() -> None:
     import wandb
 
     wandb.teardown()
+
+
+def default_entity() -> str:
+    """Whose runs these are where the sweep file does not say it."""
+    import wandb
+
+    return str(wandb.Api().default_entity)
+
+
+def problem(error: Exception) -> EnvironmentProblem:
+    """What to tell a person who asked for the server."""
+    return EnvironmentProblem(
+        f"W&B: {in_one_line(error)}; what was sent stays, the same command goes on (wandb login, if you are not logged "
+        "in; WANDB_BASE_URL for a server of your own)"
+    )
 
 
 def in_one_line(error: Exception) -> str:
