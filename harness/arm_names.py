@@ -79,7 +79,11 @@ def leaves_of(settings: Sections) -> dict[str, Any]:
 
 
 # What a trial's records cannot depend on: changing it must not make finished trials another sweep's.
-NOT_OF_THE_TRIAL: dict[str, Any] = {"timing": True, "tracking": True, "execution": {"workers", "max_attempts"}}
+NOT_OF_THE_TRIAL: dict[str, Any] = {
+    "timing": True,
+    "tracking": True,
+    "execution": {"workers", "max_attempts", "hang_minutes", "resources"},
+}
 
 
 def digest(config: Sections) -> str:

@@ -1,22 +1,24 @@
 """Ray: workers that live across trials, and the other processes of a trial. The only file that imports ray.
 
 Without RAY_ADDRESS a small local cluster is started and ends with this process; with it the workers are
-spread over that cluster, whose nodes must see the same project and results folders.
+spread over that cluster. Its nodes need the project; those that do not see the results folder work on copies.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-# Read when ray is imported: no telemetry, and no messages of its own between ours.
+# Read when ray is imported: no telemetry, no messages of its own between ours, no wait before it ends.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 if os.environ.get("RAY_ADDRESS", "local") == "local":
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a local cluster listens on the loopback only
@@ -25,43 +27,46 @@ try:
     import ray
     from ray.exceptions import RayError, RayTaskError
     from ray.util import get_current_placement_group, placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 except ImportError as error:
     from harness.errors import EnvironmentProblem
 
     raise EnvironmentProblem(f"the package ray cannot be imported ({error}); run: make setup") from None
 
+from harness.courier import Home, Inbox, Shelf
 from harness.errors import EnvironmentProblem
 from harness.execution import Bundle, ExecutionConfig, Role
 from harness.fitting import num_fitting
-from harness.jobs import Died, Event, Failed, Job, MemberDied, execute, resolve
+from harness.jobs import Died, Event, Failed, Job, MemberDied, Piece
 from harness.members import Spawn
+from harness.signals import deaf_once_interrupted
+from harness.worker import Member, Setup, Worker, environment
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 START_TIMEOUT_S = 300.0
 CONNECT_TIMEOUT_S = 10.0
-MAX_DEATHS_AT_START = 3
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-def environment(threads: int) -> dict[str, str]:
-    """Environment of a worker process, set before it imports anything that starts threads.
-
-    Sets of text have one order in all processes: some tasks draw their questions from them.
-    """
-    threads_of = {name: str(threads) for name in _THREAD_VARIABLES}
-    return threads_of | {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
+MAX_DEATHS_AT_START = 3  # of each worker
+SPARE_WORKERS = 2
+COUNT_NODES_EVERY_S = 5.0
+EARLIER_TIMEOUT_S = 60.0
+PIECES_AT_A_TIME = 4  # on the way to the driver from each worker
 
 
 @contextmanager
-def worker_pool(execution: ExecutionConfig, max_workers: int) -> Iterator[RayPool]:
-    """As many workers as fit, at most `max_workers`, each with room for a trial. EnvironmentProblem when none does."""
+def worker_pool(execution: ExecutionConfig, most: int, home: Home | None = None) -> Iterator[RayPool]:
+    """Workers, each with room for a trial: as many as fit, at most `most`; more as nodes join the cluster.
+
+    EnvironmentProblem when none fits. `home`: where the workers' files belong, should they lie on other machines.
+    """
     own = not ray.is_initialized()
-    if own:
-        connect(execution)
+    local = own and _address() == "local"
     try:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        pool = RayPool(execution, min(max_workers, num_fitting(nodes, execution)))
+        if own:
+            with deaf_once_interrupted():
+                connect(execution)
+        if home is not None and not local:
+            _await_end_of_earlier(home)
+        pool = RayPool(execution, most, None if local else home, spare=0 if local else SPARE_WORKERS)
         try:
             yield pool
         finally:
@@ -71,9 +76,29 @@ def worker_pool(execution: ExecutionConfig, max_workers: int) -> Iterator[RayPoo
             ray.shutdown()
 
 
+def _await_end_of_earlier(home: Home) -> None:
+    """Return once no worker of an earlier call for the same folder lives: the cluster ends those of a dead driver."""
+    end_s = time.monotonic() + EARLIER_TIMEOUT_S
+    while any(actor["name"].startswith(home.name) for actor in ray.util.list_named_actors(all_namespaces=True)):
+        if time.monotonic() > end_s:
+            raise EnvironmentProblem(
+                f"{home.sweep_dir}: workers of an earlier call still run on the cluster; wait for them to end"
+            )
+        time.sleep(0.2)
+
+
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS", "local")
+
+
 def connect(execution: ExecutionConfig) -> None:
     """Join the cluster at RAY_ADDRESS, or start one here. EnvironmentProblem when that fails."""
-    address = os.environ.get("RAY_ADDRESS", "local")
+    address = _address()
+    if address.startswith("ray://"):
+        raise EnvironmentProblem(
+            f"RAY_ADDRESS={address}: needs HOST:PORT, called on a node of the cluster (there: RAY_ADDRESS=auto), "
+            f"or from a job (ray job submit)"
+        )
     local: dict[str, Any] = {}
     if address == "local":
         cpus = len(os.sched_getaffinity(0))
@@ -81,6 +106,7 @@ def connect(execution: ExecutionConfig) -> None:
         local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         _knock(address)
+        ray._private.worker.listen_error_messages = _hear_nothing  # type: ignore[assignment]
         ray.init(
             address=address,
             logging_level=logging.ERROR,
@@ -88,6 +114,8 @@ def connect(execution: ExecutionConfig) -> None:
             runtime_env={"env_vars": environment(execution.threads)},
             **local,
         )
+    except SystemExit:  # from the handler that Ray sets for SIGTERM
+        raise KeyboardInterrupt from None
     except Exception as error:  # a node that does not come up in time raises no narrower type
         where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
         raise EnvironmentProblem(f"{where}: {error}") from error
@@ -100,60 +128,87 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
-class _Process:
-    """A process with its threads and devices set before anything heavy is imported."""
-
-    def __init__(self, threads: int, gpus: float, settings: Mapping[str, str]) -> None:
-        os.environ.update(environment(threads), **settings)
-        if not gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a GPU nobody asked for is somebody else's
-        import torch
-
-        torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
+def _hear_nothing(*_: Any) -> None:
+    """Ray's thread that prints what it is told of dead workers: we tell it ourselves."""
 
 
-class _Worker(_Process):
-    """The process in which jobs run, one at a time."""
+@dataclass(frozen=True)
+class _RemoteShelf:
+    """See harness.courier.RemoteShelf."""
 
-    def ready(self) -> None:
-        """Returns once the process stands."""
+    actor: Any
 
-    def run(self, job: Job) -> Iterator[Event]:
-        yield from execute(job)
+    def files(self, folder: str) -> dict[str, int]:
+        found: dict[str, int] = _Answer(self.actor.files.remote(folder)).result()
+        return found
+
+    def read(self, path: str, offset: int) -> bytes:
+        content: bytes = _Answer(self.actor.read.remote(path, offset)).result()
+        return content
+
+
+def _open_shelf(home: Home) -> _RemoteShelf:
+    """A process on this node from which workers elsewhere get files."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    shelf: Any = ray.remote(Shelf).options(
+        num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1, max_concurrency=4
+    )
+    return _RemoteShelf(shelf.remote(home.results))
 
 
 @dataclass
 class _Slot:
     """A worker and the placement group of its trials.
 
-    Starting (`job` None, `waiting` its first answer), free (`waiting` None), or busy with `job`.
+    Starting (`job` None, `waiting` its first answer), free (`waiting` None), or busy with `job`. `inbox` takes the
+    files of a worker that cannot write to the results folder.
     """
 
     actor: Any
     waiting: Any
     group: Any
     job: Job | None = None
+    heard_s: float = 0.0
+    sees_results: bool = True
+    inbox: Inbox | None = None
 
     @property
     def is_free(self) -> bool:
         return self.waiting is None
 
+    @property
+    def is_starting(self) -> bool:
+        return self.waiting is not None and self.job is None
+
+    def ended(self, whole: bool) -> None:
+        """The job is over."""
+        self.waiting, self.job = None, None
+        if self.inbox is not None:
+            inbox, self.inbox = self.inbox, None
+            inbox.close(whole)
+
 
 class RayPool:
-    """The workers of a sweep (see harness.jobs.WorkerPool). A dead one is replaced at once."""
+    """The workers of a sweep (see harness.jobs.WorkerPool). A dead one is replaced at once.
 
-    def __init__(self, execution: ExecutionConfig, size: int) -> None:
-        self._execution = execution
-        # A remote node does not have this process's environment. The settings travel in memory, to no file.
-        self._environment = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+    `spare` workers more than fit are asked for, so that the cluster starts them as soon as it has room.
+    """
+
+    def __init__(self, execution: ExecutionConfig, most: int, home: Home | None, spare: int) -> None:
+        self._execution, self._most, self._home, self._spare = execution, most, home, spare
+        self._fitting = num_fitting(_nodes(), execution)
+        self._counted_s = time.monotonic()
+        self._shelf: _RemoteShelf | None = None
+        if home is not None and execution.num_engines + execution.num_rank_processes:
+            self._shelf = _open_shelf(home)  # their processes may lie where the trial's does not
         self._deaths_at_start = 0
         self._none_ready_since_s: float | None = time.monotonic()
-        self._slots = [self._new_slot() for _ in range(size)]
+        self._slots: list[_Slot] = []
+        self._fill()
 
     @property
     def size(self) -> int:
-        return len(self._slots)
+        return min(len(self._slots), max(self._fitting, 1))
 
     @property
     def free(self) -> int:
@@ -161,68 +216,125 @@ class RayPool:
 
     def start(self, job: Job) -> None:
         slot = next(slot for slot in self._slots if slot.is_free)
-        slot.job = job
-        slot.waiting = slot.actor.run.options(num_returns="streaming").remote(job)
+        slot.job, slot.heard_s = job, time.monotonic()
+        options = {}
+        if not slot.sees_results:
+            assert self._home is not None
+            slot.inbox = Inbox(self._home.results, job)
+            options = {"_generator_backpressure_num_objects": PIECES_AT_A_TIME}
+        slot.waiting = slot.actor.run.options(num_returns="streaming", **options).remote(job)
 
     def events(self, timeout_s: float) -> list[Event]:
         waiting = {slot.waiting: slot for slot in self._slots if slot.waiting is not None}
-        if not waiting:
-            return []
-        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=timeout_s)
-        events = [event for key in ready if (event := self._advance(waiting[key])) is not None]
+        ready: list[Any] = []
+        if waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=timeout_s)
+        found = [self._advance(waiting[key]) for key in ready]
+        found += [self._end_of_hung(slot) for slot in self._slots]
         self._check_start()
-        return events
+        self._count_nodes()
+        return [event for event in found if event is not None]
 
     def shrink(self, size: int) -> None:
-        for slot in sorted(self._slots, key=lambda slot: not slot.is_free)[size:]:
-            self._slots.remove(slot)
-            _end(slot)
+        self._most = size
+        least_busy_last = sorted(self._slots, key=lambda slot: (slot.is_starting, slot.is_free))
+        for slot in least_busy_last[size:]:
+            if slot.job is None:
+                self._slots.remove(slot)
+                _end(slot)
 
     def close(self) -> None:
-        self.shrink(0)
+        while self._slots:
+            slot = self._slots.pop()
+            _end(slot)
+            slot.ended(whole=False)
+
+    def _fill(self) -> None:
+        while len(self._slots) < min(self._most, self._fitting + self._spare):
+            self._slots.append(self._new_slot())
+
+    def _count_nodes(self) -> None:
+        """Now and then: what joined the cluster and what left it."""
+        if self._spare and time.monotonic() - self._counted_s > COUNT_NODES_EVERY_S:
+            self._counted_s = time.monotonic()
+            try:
+                self._fitting = num_fitting(_nodes(), self._execution)
+            except EnvironmentProblem:
+                self._fitting = 0  # for the moment: see _check_start
+            self._fill()
 
     def _new_slot(self) -> _Slot:
         execution = self._execution
         group = placement_group([_resources(bundle) for bundle in execution.bundles], strategy="PACK")
         _, takes = execution.place("trial", 0)
-        worker: Any = ray.remote(_Worker).options(**_options(group, 0, takes))
-        actor = worker.remote(execution.threads, takes.gpus, self._environment)
+        name = f"{self._home.name}-{secrets.token_hex(8)}" if self._home else None
+        worker: Any = ray.remote(Worker).options(name=name, **_options(group, 0, takes))
+        settings = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+        actor = worker.remote(Setup(execution.threads, takes.gpus, settings, self._home, self._shelf))
         return _Slot(actor, actor.ready.remote(), group)
 
     def _advance(self, slot: _Slot) -> Event | None:
         """Take what the slot has ready: the next event of its job, its readiness, or its death."""
         try:
             if slot.job is None:
-                ray.get(slot.waiting)
-                slot.waiting = None
-                self._deaths_at_start = 0
+                self._is_ready(slot)
                 return None
-            event: Event = ray.get(next(slot.waiting))
-            return event
+            event: Event | Piece = ray.get(next(slot.waiting))
         except StopIteration:
-            slot.waiting, slot.job = None, None
+            slot.ended(whole=True)
             return None
         except RayTaskError as error:
             return self._failed(slot, error)
         except RayError as error:  # the process or its node is gone, or what it sent is
             return self._replace(slot, error)
+        slot.heard_s = time.monotonic()
+        if not isinstance(event, Piece):
+            return event
+        assert slot.inbox is not None
+        slot.inbox.take(event)
+        return None
+
+    def _is_ready(self, slot: _Slot) -> None:
+        slot.sees_results, slot.waiting = ray.get(slot.waiting), None
+        self._deaths_at_start = 0
+        if not slot.sees_results:
+            assert self._home is not None
+            self._shelf = self._shelf or _open_shelf(self._home)
+            slot.actor.reach.remote(self._shelf)
 
     def _failed(self, slot: _Slot, error: RayTaskError) -> Event:
         """The job failed outside its own code, such as an item that cannot be pickled."""
         if slot.job is None:
             raise EnvironmentProblem(f"a worker cannot start: {error}") from None
-        key, slot.waiting, slot.job = slot.job.key, None, None
+        key = slot.job.key
+        slot.ended(whole=False)
         return Failed(key, "error", str(error).strip().splitlines()[-1], str(error))
 
     def _replace(self, slot: _Slot, error: RayError) -> Event | None:
-        _end(slot)
-        self._slots[self._slots.index(slot)] = self._new_slot()
-        if slot.job is not None:
-            return Died(slot.job.key, " ".join(str(error).split()))
+        job = slot.job
+        self._renew(slot)
+        if job is not None:
+            return Died(job.key, " ".join(str(error).split()))
         self._deaths_at_start += 1
-        if self._deaths_at_start >= MAX_DEATHS_AT_START:
+        if self._deaths_at_start >= MAX_DEATHS_AT_START * len(self._slots):
             raise EnvironmentProblem(f"workers die while they start: {error}")
         return None
+
+    def _renew(self, slot: _Slot) -> None:
+        """Another worker in place of this one."""
+        _end(slot)
+        slot.ended(whole=False)
+        self._slots[self._slots.index(slot)] = self._new_slot()
+
+    def _end_of_hung(self, slot: _Slot) -> Event | None:
+        """End a worker whose job has said nothing for too long, and has nothing to say now."""
+        limit_s = 60 * self._execution.hang_minutes
+        if slot.job is None or time.monotonic() - slot.heard_s < limit_s or ray.wait([slot.waiting], timeout=0)[0]:
+            return None
+        key = slot.job.key
+        self._renew(slot)
+        reason = f"no sign of life for {self._execution.hang_minutes:g} minutes (execution.hang_minutes)"
+        return Failed(key, "error", reason, reason)
 
     def _check_start(self) -> None:
         """EnvironmentProblem when every worker has been waiting too long for its resources."""
@@ -231,17 +343,30 @@ class RayPool:
         elif self._none_ready_since_s is None:
             self._none_ready_since_s = time.monotonic()
         elif time.monotonic() - self._none_ready_since_s > START_TIMEOUT_S:
-            free = {name: ray.available_resources().get(name, 0) for name in ("CPU", "GPU")}
+            needs = _sum(self._execution.bundles)
+            free = ray.available_resources()
             raise EnvironmentProblem(
                 f"no worker has started for {START_TIMEOUT_S:.0f} s: a trial needs "
-                f"{sum(bundle.cpus for bundle in self._execution.bundles):g} CPUs and "
-                f"{sum(bundle.gpus for bundle in self._execution.bundles):g} GPUs, "
-                f"the cluster has {free['CPU']:g} and {free['GPU']:g} free"
+                + ", ".join(f"{name} {amount:g} (free: {free.get(name, 0):g})" for name, amount in needs.items())
             )
 
 
+def _nodes() -> list[dict[str, float]]:
+    """What the nodes of the cluster have."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _sum(bundles: Sequence[Bundle]) -> dict[str, float]:
+    needs: dict[str, float] = {}
+    for bundle in bundles:
+        for name, amount in _resources(bundle).items():
+            needs[name] = needs.get(name, 0.0) + amount
+    return needs
+
+
 def _resources(bundle: Bundle) -> dict[str, float]:
-    return {name: amount for name, amount in (("CPU", bundle.cpus), ("GPU", bundle.gpus)) if amount}
+    amounts = (("CPU", bundle.cpus), ("GPU", bundle.gpus), *bundle.custom)
+    return {name: amount for name, amount in amounts if amount}
 
 
 def _options(group: Any, bundle: int, takes: Bundle) -> dict[str, Any]:
@@ -259,17 +384,6 @@ def _end(slot: _Slot) -> None:
     """End the worker; with its placement group go the other processes of its trial."""
     ray.kill(slot.actor)
     remove_placement_group(slot.group)
-
-
-class _Member(_Process):
-    """One process of a trial beside its own, and the object it holds."""
-
-    def __init__(self, threads: int, gpus: float, settings: Mapping[str, str], of: str, args: tuple[Any, ...]) -> None:
-        super().__init__(threads, gpus, settings)
-        self.object = resolve(of)(*args)
-
-    def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        return getattr(self.object, method)(*args)
 
 
 @dataclass(frozen=True)
@@ -328,12 +442,13 @@ def spawner(execution: ExecutionConfig) -> Spawn:
         group = get_current_placement_group()
         if group is None:
             raise EnvironmentProblem(f"a trial with processes of its own ({role}) runs in: python -m harness sweep")
-        settings = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+        worker = Worker.current
+        assert worker is not None
         actors = []
         for number, args in enumerate(args_M):
             bundle, takes = execution.place(role, number)
-            member: Any = ray.remote(_Member).options(**_options(group, bundle, takes))
-            actors.append(member.remote(execution.threads, takes.gpus, settings, of, args))
+            member: Any = ray.remote(Member).options(**_options(group, bundle, takes))
+            actors.append(member.remote(replace(worker.setup, gpus=takes.gpus), worker.results, of, args))
         return _RayMembers(actors)
 
     return spawn

@@ -17,11 +17,17 @@ from harness.run_dir import disk_problem, is_disk_problem
 
 @dataclass(frozen=True)
 class Job:
-    """A call to make in a worker. `function` is "module:name"; a generator hands back each of its items."""
+    """A call to make in a worker. `function` is "module:name"; a generator hands back each of its items.
+
+    Folders relative to the results folder: it alone reads and writes what it `owns`, it makes new folders in those
+    that it `adds` to. Other workers than those that see the results folder work on copies (harness.courier).
+    """
 
     key: str
     function: str
     args: tuple[Any, ...]
+    owns: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,17 @@ class Warned:
     """A warning that the harness logged in a worker."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that a job wrote where the driver does not see it; an offset below 0: the file is gone."""
+
+    key: str
+    path: str
+    offset: int
+    content: bytes
+    last: bool
 
 
 class MemberDied(Exception):

@@ -135,12 +135,17 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put_file(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and not error.filename:
             error.filename = str(path)
         raise
+
+
+def put_file(temporary: Path, path: Path) -> None:
+    """Rename the file, and wait until that is on the disk too."""
+    os.replace(temporary, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the rename itself must survive a power cut

@@ -6,12 +6,12 @@ The work happens in the workers of a pool (harness.jobs), which harness.cluster 
 from __future__ import annotations
 
 import shlex
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.courier import SHARED, Home, open_home
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
 from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool
@@ -20,6 +20,7 @@ from harness.plan import Plan, PlannedTrial
 from harness.plan_file import store_plan
 from harness.progress import Display, summary_table
 from harness.run_dir import disk_problem, exclusive, is_disk_problem
+from harness.signals import deaf_once_interrupted, listen, listening
 from harness.tables import console
 from harness.timing_pass import Round, keep_measurement, rounds_to_do
 from harness.trial_queue import DONE, TrialQueue, trial_dir
@@ -28,7 +29,7 @@ INTERRUPTED = 130
 POLL_S = 0.5
 MAX_DEATHS_OF_A_JOB = 5
 
-OpenPool = Callable[[ExecutionConfig, int], AbstractContextManager[WorkerPool]]
+OpenPool = Callable[[ExecutionConfig, int, Home], AbstractContextManager[WorkerPool]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class WorkerFunctions:
     time_arm: str = "harness.timing:time_arm"
 
 
-def ray_pool(execution: ExecutionConfig, most: int) -> AbstractContextManager[WorkerPool]:
+def ray_pool(execution: ExecutionConfig, most: int, home: Home) -> AbstractContextManager[WorkerPool]:
     """Workers on Ray, at most `most`."""
     from harness.cluster import worker_pool
 
-    return worker_pool(execution, most)
+    return worker_pool(execution, most, home)
 
 
 def run_sweep(
@@ -66,7 +67,8 @@ def run_sweep(
         sweep_dir.mkdir(parents=True, exist_ok=True)
         with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
-            return _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution).run(open_pool)
+            with listening():
+                return _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution).run(open_pool)
     except OSError as error:
         if not is_disk_problem(error):
             raise
@@ -93,7 +95,6 @@ class _Sweep:
         self.problems: dict[str, None] = {}  # a set that keeps its order
 
     def run(self, open_pool: OpenPool) -> int:
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
         pending = self.queue.pending
         if len(pending) < len(self.selected):
             self.tell(f"{len(self.selected) - len(pending)} of {len(self.selected)} trials are done already")
@@ -101,16 +102,20 @@ class _Sweep:
             if pending or self._rounds():
                 most = max(1, min(self.execution.workers or len(pending), len(pending)))
                 self.tell("starting workers ...")
-                with open_pool(self.execution, most) as pool, _sigterm_like_ctrl_c():
-                    self._run_on(pool)
+                with open_pool(self.execution, most, open_home(self.sweep_dir)) as pool:
+                    listen()  # again: Ray has set handlers of its own
+                    with deaf_once_interrupted():
+                        self._run_on(pool)
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self.queue.mark_interrupted("stopped by Ctrl-C or SIGTERM")
+            self.queue.mark_interrupted("stopped by a signal, such as Ctrl-C")
             self.tell("Interrupted. Every record is kept; the same command goes on with what is missing.")
-            signal.signal(signal.SIGINT, on_ctrl_c)
             return INTERRUPTED
         except EnvironmentProblem as problem:
             self.queue.mark_interrupted(str(problem))
+            raise
+        except OSError as error:
+            if is_disk_problem(error):
+                self.queue.mark_interrupted(str(disk_problem(error)))
             raise
         return self._end()
 
@@ -131,7 +136,7 @@ class _Sweep:
             self.tell("models to start from ...")
         root = self.sweep_dir.parent.resolve()
         jobs = [
-            Job(f"start {number}", self.functions.ensure_start, (config, root))
+            Job(f"start {number}", self.functions.ensure_start, (config, root), adds=SHARED)
             for number, config in enumerate(distinct.values(), 1)
         ]
         for event in run_jobs(pool, jobs):
@@ -241,20 +246,3 @@ def _common_execution(selected: Sequence[PlannedTrial]) -> ExecutionConfig:
                     f"needs one value for all trials of a sweep"
                 )
     return first
-
-
-@contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """A scheduler's SIGTERM ends the sweep as Ctrl-C does. Entered once the pool stands: Ray sets its own handler."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # while the workers are stopped; run gives it back
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from harness.tracking.jsonl import read_records
 from harness.types import Status, TrialOutcome
 
 DONE: tuple[Status, ...] = ("completed", "diverged")
-MAX_DEATHS = 20
 MAX_DEATHS_IN_PLACE = 5
+MAX_DEATHS_WITHOUT_GAIN = 20
 REPORT_EVERY_S = 0.5
+STACKS_AFTER_FRAC = 0.9
 
 
 def trial_dir(sweep_dir: Path, trial: PlannedTrial) -> RunDir:
@@ -29,10 +31,18 @@ def trial_dir(sweep_dir: Path, trial: PlannedTrial) -> RunDir:
 
 
 def attempt(function: str, trial: PlannedTrial, directory: Path, results_root: Path, number: int) -> Iterator[Progress]:
-    """In a worker: one attempt at a trial, telling now and then how far it is."""
+    """In a worker: one attempt at a trial, telling now and then how far it is.
+
+    Where one that hangs stands still goes to stacks.log, shortly before the pool ends its worker.
+    """
     score, told_s, progress = None, 0.0, None
-    with closing(resolve(function)(trial, directory, results_root, number)) as records:
+    limit_s = STACKS_AFTER_FRAC * 60 * trial.config.execution.hang_minutes
+    with (
+        closing(resolve(function)(trial, directory, results_root, number)) as records,
+        _stacks_when_still(directory, limit_s) as moving,
+    ):
         for record in records:
+            moving()
             if record.kind == "eval":
                 score = record.metrics.get(trial.config.evaluation.metric, score)
             progress = Progress(record.samples_trained, score)
@@ -41,6 +51,26 @@ def attempt(function: str, trial: PlannedTrial, directory: Path, results_root: P
                 told_s, progress = time.monotonic(), None
     if progress is not None:
         yield progress
+
+
+@contextmanager
+def _stacks_when_still(directory: Path, limit_s: float) -> Iterator[Callable[[], None]]:
+    """While entered, the stacks of all threads go to stacks.log `limit_s` after the last call of what is yielded."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "stacks.log"
+    with open(path, "a", encoding="utf-8") as file:
+
+        def moving() -> None:
+            faulthandler.dump_traceback_later(limit_s, file=file)
+
+        moving()
+        try:
+            yield moving
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    with suppress(FileNotFoundError):
+        if not path.stat().st_size:
+            path.unlink()
 
 
 @dataclass
@@ -53,7 +83,9 @@ class _Work:
     failures: int = 0
     deaths: int = 0
     deaths_in_place: int = 0
+    deaths_without_gain: int = 0
     samples_at_death: int = -1
+    most_samples: int = -1
 
     @property
     def attempt(self) -> int:
@@ -83,9 +115,16 @@ class TrialQueue:
 
     def run(self, pool: WorkerPool, display: Display, warn: Callable[[str], None]) -> None:
         """Run everything. EnvironmentProblem as soon as a trial meets one: the others would meet it too."""
+        num_workers = pool.size
         while self._pending or self._running:
             while self._pending and pool.free:
                 self._start(self._pending.pop(0), pool, display)
+            if pool.size > len(self._pending) + len(self._running):
+                pool.shrink(len(self._pending) + len(self._running))
+                num_workers = pool.size
+            elif pool.size != num_workers:
+                num_workers = pool.size
+                display.line(f"workers: {num_workers}")
             for event in pool.events(REPORT_EVERY_S):
                 if isinstance(event, Warned):
                     warn(event.text)
@@ -103,9 +142,11 @@ class TrialQueue:
         trial, key = work.trial, work.trial.trial_id
         self._running[key] = work
         # Workers may stand in another folder.
-        directory = work.run.path.resolve()
-        arguments = (self._function, trial, directory, self._sweep_dir.parent.resolve(), work.attempt)
-        pool.start(Job(key, f"{__name__}:{attempt.__name__}", arguments))
+        directory, results = work.run.path.resolve(), self._sweep_dir.parent.resolve()
+        arguments = (self._function, trial, directory, results, work.attempt)
+        owns = directory.relative_to(results).as_posix()
+        adds = f"{self._sweep_dir.name}/wandb"
+        pool.start(Job(key, f"{__name__}:{attempt.__name__}", arguments, (owns,), (adds,)))
         display.started(trial, f" (attempt {work.attempt})" if work.attempt > 1 else "")
 
     def _handle(self, event: Event, display: Display) -> None:
@@ -137,14 +178,20 @@ class TrialQueue:
         self._again_or_failed(work, again, event.reason, display)
 
     def _died(self, work: _Work, event: Died, display: Display) -> None:
-        """A kill from outside uses up no attempt, as long as the trial gets on between kills."""
+        """A kill from outside uses up no attempt.
+
+        A trial that kills its worker does so at one place, or at least never gets further.
+        """
         work.run.append_error(f"attempt {work.attempt}: its worker died\n{event.reason}")
         samples = _last_record(work.run).get("samples_trained", 0)
         work.deaths += 1
-        work.deaths_in_place = work.deaths_in_place + 1 if samples <= work.samples_at_death else 1
-        work.samples_at_death = max(samples, work.samples_at_death)
-        again = work.deaths < MAX_DEATHS and work.deaths_in_place < MAX_DEATHS_IN_PLACE
-        self._again_or_failed(work, again, "its worker died" if again else f"worker died {work.deaths} times", display)
+        work.deaths_in_place = work.deaths_in_place + 1 if samples == work.samples_at_death else 1
+        work.deaths_without_gain = work.deaths_without_gain + 1 if samples <= work.most_samples else 1
+        work.samples_at_death, work.most_samples = samples, max(samples, work.most_samples)
+        again = work.deaths_in_place < MAX_DEATHS_IN_PLACE and work.deaths_without_gain < MAX_DEATHS_WITHOUT_GAIN
+        told = f"its worker died{_why(event.reason)}"
+        last = f"worker died {work.deaths} times, the last at {samples} samples{_why(event.reason)}"
+        self._again_or_failed(work, again, told if again else last, display)
 
     def _again_or_failed(self, work: _Work, again: bool, reason: str, display: Display) -> None:
         key = work.trial.trial_id
@@ -156,6 +203,15 @@ class TrialQueue:
             outcome = _outcome("failed", reason, work.run, work.attempt - 1)
             work.run.write_outcome(outcome)
             display.ended(key, outcome)
+
+
+def _why(reason: str) -> str:
+    """What can be told of a death in few words.
+
+    >>> _why("Task was killed due to the node running low on memory."), _why("unexpected system error")
+    (' (out of memory)', '')
+    """
+    return " (out of memory)" if "low on memory" in reason else ""
 
 
 def _last_record(run: RunDir) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def undisturbed(trial: PlannedTrial) -> list[tuple[int, float]]:
 
 
 def wait_until(
-    condition: Callable[[], bool], limit_s: float = 120.0, process: subprocess.Popen[str] | None = None
+    condition: Callable[[], bool], limit_s: float = 600.0, process: subprocess.Popen[str] | None = None
 ) -> None:
     """Return as soon as `condition()` holds; fail when it does not in time, or once `process` has ended without it."""
     end = time.monotonic() + limit_s
@@ -212,7 +212,7 @@ class InlinePool:
         return [event]
 
     def shrink(self, size: int) -> None:
-        assert not self._jobs
+        assert len(self._jobs) <= size
         self.size = size
 
     def close(self) -> None:

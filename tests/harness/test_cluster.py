@@ -25,6 +25,7 @@ from harness.tracking.jsonl import read_records
 from tests.harness.faults import FUNCTIONS, set_faults, small_plan, trial_folder, undisturbed, values, wait_until
 
 NEEDS = ExecutionConfig()
+LIMIT_S = 600.0  # of what takes seconds on a quiet machine
 TWO_WORKERS = {"checkpoint_every_samples": 128, "workers": 2}
 
 
@@ -148,7 +149,8 @@ def test_a_trial_that_kills_its_workers_fails_alone(cluster: str, tmp_path: Path
     outcome = RunDir(trial_folder(tmp_path, first)).outcome()
     assert outcome is not None and outcome.status == "failed"
     # Five deaths at one place, each after the checkpoint of 128: 192 is never recorded.
-    assert (outcome.reason, outcome.samples_trained, outcome.attempts) == ("worker died 5 times", 128, 5)
+    assert outcome.reason == "worker died 5 times, the last at 128 samples"
+    assert (outcome.samples_trained, outcome.attempts) == (128, 5)
     assert "SYSTEM_ERROR" in (trial_folder(tmp_path, first) / "error.log").read_text()
     assert values(tmp_path, second) == undisturbed(second)
 
@@ -168,7 +170,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_call_does_what_is_
     wait_until(lambda: not is_alive(tmp_path, first) and not is_alive(tmp_path, second))
 
     again = driver(tmp_path, 3)
-    output, _ = again.communicate(timeout=120)
+    output, _ = again.communicate(timeout=LIMIT_S)
     assert again.returncode == 0, output
     assert all_undisturbed(tmp_path, plan)
     # Checkpoints stand at multiples of 128.
@@ -188,7 +190,7 @@ def test_a_signal_stops_the_workers_and_ends_with_130(
     process = driver(tmp_path, 3, RAY_ADDRESS=cluster)
     wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second), process=process)
     os.killpg(process.pid, number)  # as a terminal does
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130, output
     assert "Interrupted. Every record is kept; the same command goes on with what is missing." in output
     assert "Traceback" not in output
@@ -217,7 +219,7 @@ def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> No
 
 def test_a_cluster_that_does_not_answer_is_an_environment_problem(tmp_path: Path, driver: Driver) -> None:
     process = driver(tmp_path, 1, RAY_ADDRESS="127.0.0.1:9")
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 3
     assert "error: the Ray cluster at RAY_ADDRESS=127.0.0.1:9 cannot be reached" in output
 

@@ -113,7 +113,7 @@ def start(root: Path, name: str, kill_at: int | None) -> int | None:
 def last_records(root: Path, name: str) -> dict[tuple[str, int], dict[str, Any]]:
     """What counts: the last record of each (kind, samples_trained), without clocks."""
     records, _ = read_records(trial_dir(root, name) / "metrics.jsonl")
-    clocks = {"wall_s", "seconds"}
+    clocks = {"wall_s", "seconds", "throughput", "engine", "trainer"}
     return {
         (record["kind"], record["samples_trained"]): {k: v for k, v in record.items() if k not in clocks}
         for record in records

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.courier import Home
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
 from harness.jobs import Event
@@ -27,7 +28,7 @@ def sweep(plan: Plan, results: Path, pool: InlinePool | None = None, only: list[
     """Run the plan (or some of its trials, by place) in this process."""
 
     @contextmanager
-    def open_pool(execution: ExecutionConfig, most: int) -> Iterator[InlinePool]:
+    def open_pool(execution: ExecutionConfig, most: int, home: Home) -> Iterator[InlinePool]:
         opened = pool or InlinePool(min(2, most))
         try:
             yield opened

@@ -1,0 +1,43 @@
+"""SIGTERM of a scheduler and SIGHUP of a closed terminal end a sweep as Ctrl-C does."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def listen() -> None:
+    """From now on the signals raise KeyboardInterrupt; one that is ignored, as nohup does, stays ignored."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Listen, and leave the handlers as they were before."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    listen()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def deaf_once_interrupted() -> Iterator[None]:
+    """Once interrupted in here, signals are ignored: what is being ended ends in peace."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
