@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import count
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -22,10 +18,9 @@ from harness.models import encode_prompts, end_tokens, require_room
 from harness.rollout.engine import Sampling
 from harness.rollout.occupancy import Meter, Occupancy
 from harness.rollout.replicas import in_chunks
-from harness.rollout.vllm_flight import Response, VllmFlight
+from harness.rollout.vllm_requests import Requests, Response, VllmFlight
 from harness.rollout.weights import CheckpointForm, head_dim
-from harness.seeds import hash64
-from harness.types import Prompt, Rollout, RolloutGroup
+from harness.types import Prompt, RolloutGroup
 
 # Read when vllm is imported: the engine in this process, where weights reach it as tensors; no telemetry.
 ENVIRONMENT = {
@@ -78,14 +73,10 @@ class VllmEngine:
         self.tokenizer = tokenizer
         self.in_flight = in_flight
         self.max_prompt_tokens = settings.max_prompt_tokens
-        self.end_ids = end_tokens(model, tokenizer).tolist()
         self.occupancy = Occupancy(0)
         self.weights_version = -1
         self.num_updates = 0
         self.form = CheckpointForm(model.config, config.trust_remote_code)
-        self.ended: dict[str, Any] = {}
-        self._names: dict[str, str] = {}  # vLLM's own, of the responses in flight
-        self._numbers = count()
         self._on_cpu = platform.is_cpu()
         self._several = settings.tensor_parallel > 1
         takes_turns = execution.layout == "colocated" and execution.mode == "synchronous"
@@ -113,8 +104,7 @@ class VllmEngine:
                 async_scheduling=None if execution.mode == "synchronous" else False,
                 **(self._cpu_arguments(max_tokens, settings.memory_frac) if self._on_cpu else {}),
             )
-        gc.collect()
-        gc.freeze()  # what vLLM has made so far stays; every collection would look through it
+        self.requests = Requests(vllm, self.llm, end_tokens(model, tokenizer).tolist())
         self.update_weights(model.named_parameters(), 0)
         self._rest()
 
@@ -152,16 +142,16 @@ class VllmEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
         """See RolloutEngine. Responses of an open flight go on meanwhile: vLLM has one queue."""
         self._wake("weights", "kv_cache")
-        responses = self.submit(self.all_responses(prompts, sampling), sampling)
+        responses = self.submit(prompts, sampling)
         missing, meter = set(responses), Meter(min(self.in_flight, len(responses)))
         meter.start()
         while missing:
-            ended = self.step()
-            meter.lap(self.num_running + len(ended))
+            ended = self.requests.step()
+            meter.lap(self.requests.num_running + len(ended))
             missing -= ended
         self.occupancy = meter.total
         self._rest()
-        rollouts = [self.take(key, response, sampling) for key, response in responses.items()]
+        rollouts = [self.requests.take(key, response, sampling) for key, response in responses.items()]
         size = sampling.num_responses
         firsts = list(responses.values())[::size]
         return [
@@ -187,54 +177,6 @@ class VllmEngine:
         self.llm.llm_engine.set_weight_version(str(version))
         self.weights_version = version
 
-    def open_flight(self, sampling: Sampling, capacity: int) -> VllmFlight:
-        return VllmFlight(self, sampling)
-
-    def all_responses(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Response]:
-        """Every response to these prompts, prompt by prompt. InputError when a prompt is too long."""
-        prompt_ids = encode_prompts(self.tokenizer, prompts)
-        require_room(prompts, prompt_ids, sampling.max_response_tokens, self.form.config)
-        most = self.max_prompt_tokens
-        for prompt, ids in zip(prompts, prompt_ids, strict=True):
-            if most is not None and len(ids) > most:
-                raise InputError(
-                    f"execution.vllm.max_prompt_tokens: {most}; prompt {prompt.index} ({prompt.text[:40]!r}) has "
-                    f"{len(ids)}; needs at least as many"
-                )
-        numbers = range(sampling.num_responses)
-        return [Response(*prompt, number) for prompt in zip(prompts, prompt_ids, strict=True) for number in numbers]
-
-    def submit(self, responses: Sequence[Response], sampling: Sampling) -> dict[str, Response]:
-        """Put responses in flight; those to one prompt follow one another, and its whole cache blocks are shared."""
-        if self.weights_version < 0:
-            raise RuntimeError("the last weights did not arrive whole; the engine has none to sample with")
-        index_S = np.array([response.prompt.index for response in responses])
-        number_S = np.array([response.number for response in responses])
-        seed_S = hash64(sampling.seed, sampling.purpose, sampling.round, index_S, number_S) >> np.uint64(1)
-        submitted, tokens, rendered = {}, None, None
-        for response, seed in zip(responses, seed_S.tolist(), strict=True):
-            if response.prompt_ids_L is not tokens:
-                tokens = response.prompt_ids_L
-                parts = {"prompt_token_ids": tokens.tolist(), "cache_salt": str(self.num_updates)}
-                [rendered] = self.llm.renderer.render_cmpl([parts])
-            key, params = str(next(self._numbers)), self._params(sampling, response.number, seed)
-            self._names[key] = self.llm.llm_engine.add_request(key, rendered, params)
-            submitted[key] = response
-        return submitted
-
-    def step(self) -> set[str]:
-        """One forward pass for what is in flight; keys of the responses that ended with it, to be taken."""
-        with self._uncompiled():
-            outputs = self.llm.llm_engine.step()
-        ended = {output.request_id: output.outputs[0] for output in outputs}
-        self.ended |= ended
-        return set(ended)
-
-    @property
-    def num_running(self) -> int:
-        """Responses that vLLM has places for at the moment."""
-        return len(self.llm.llm_engine.engine_core.engine_core.scheduler.running)
-
     def room(self) -> Room | None:
         """By vLLM's own cache; None on a CPU, where it is made for the responses in flight and says no more."""
         from vllm.v1.core.kv_cache_utils import get_max_concurrency_for_kv_cache_config
@@ -247,47 +189,31 @@ class VllmEngine:
         longest = config.model_config.max_model_len
         return Room(most, f"vLLM: {cache.num_blocks:,} cache blocks, {longest:,} tokens for a prompt and its response")
 
-    def take(self, key: str, response: Response, sampling: Sampling) -> Rollout:
-        """A response that ended."""
-        found = self.ended.pop(key)
-        del self._names[key]
-        logprobs_T = np.array(found.logprobs.logprobs, dtype=np.float32)
-        if response.number >= sampling.num_sampled and sampling.temperature != 1:
-            logprobs_T[:] = np.nan
-        versions_T = np.concatenate(
-            [np.full(span.end - span.start, int(span.version)) for span in found.weight_versions]
-        )
-        tokens_T = np.array(found.token_ids, dtype=np.int64)
-        return Rollout(tokens_T, logprobs_T, found.finish_reason == "length", versions_T)
+    def open_flight(self, sampling: Sampling, capacity: int) -> VllmFlight:
+        return VllmFlight(self, sampling)
 
-    def abort(self, keys: Iterable[str]) -> int:
-        """Take responses out of flight; returns the tokens that are lost."""
-        engine, names = self.llm.llm_engine, [self._names.pop(key) for key in keys]
-        lost = sum(engine.output_processor.request_states[name].detokenizer.num_output_tokens() for name in names)
-        engine.abort_request(names, internal=True)
-        return lost
-
-    def _params(self, sampling: Sampling, response: int, seed: int) -> Any:
-        """How one response is sampled; the greedy ones come last."""
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-        greedy = response >= sampling.num_sampled
-        return SamplingParams(
-            temperature=0.0 if greedy else sampling.temperature,
-            seed=None if greedy else seed,
-            max_tokens=sampling.max_response_tokens,
-            ignore_eos=True,  # vLLM's idea of the end tokens; ours are:
-            stop_token_ids=[] if sampling.ignore_end else self.end_ids,
-            logprobs=0,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
+    def submit(self, prompts: Sequence[Prompt], sampling: Sampling) -> dict[str, Response]:
+        """Put every response to these prompts in flight, prompt by prompt. InputError when a prompt is too long."""
+        prompt_ids = encode_prompts(self.tokenizer, prompts)
+        require_room(prompts, prompt_ids, sampling.max_response_tokens, self.form.config)
+        most = self.max_prompt_tokens
+        for prompt, ids in zip(prompts, prompt_ids, strict=True):
+            if most is not None and len(ids) > most:
+                raise InputError(
+                    f"execution.vllm.max_prompt_tokens: {most}; prompt {prompt.index} ({prompt.text[:40]!r}) has "
+                    f"{len(ids)}; needs at least as many"
+                )
+        numbers = range(sampling.num_responses)
+        return self.submit_again(
+            [Response(*prompt, number) for prompt in zip(prompts, prompt_ids, strict=True) for number in numbers],
+            sampling,
         )
 
-    def _uncompiled(self) -> AbstractContextManager[Any]:
-        """On a CPU: to compile the one small function that vLLM compiles takes longer than it ever gives back."""
-        return torch.compiler.set_stance("force_eager") if self._on_cpu else nullcontext()
+    def submit_again(self, responses: Sequence[Response], sampling: Sampling) -> dict[str, Response]:
+        """Put these responses in flight, each with its own draws: the same at every time."""
+        if self.weights_version < 0:
+            raise RuntimeError("the last weights did not arrive whole; the engine has none to sample with")
+        return self.requests.submit(responses, sampling, str(self.num_updates))
 
     def _rest(self) -> None:
         """Give the GPU to the trainer; the weights are kept in the machine's memory."""

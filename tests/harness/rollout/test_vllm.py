@@ -82,7 +82,7 @@ def gap(groups: Sequence[RolloutGroup], module: Any, temperature: float) -> floa
 def test_it_is_vllm(started: dict[str, str]) -> None:
     assert started["version"].startswith("0.32.")
     assert started["engine"] == "vllm.v1.engine.llm_engine"
-    assert started["held"].split()[1] == "vllm.model_executor.models.llama"
+    assert started["models"] == "vllm.model_executor.models.llama"
     assert started["platform"] == "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -321,6 +321,14 @@ def test_every_weight_arrives_whatever_the_architecture(call: Call, started: dic
         groups, _ = call(child.generate, PROMPTS, SAMPLING)
         assert gap(groups, module, 0.6) < 1e-4
     assert gap(groups, child.of_kind(kind, 0), 0.6) > 0.1
+
+
+def test_two_processes_share_one_model(call: Call, started: dict[str, str]) -> None:
+    found = call(child.start, None, 2)
+    assert found["models"].split() == ["vllm.model_executor.models.llama"] * 2
+    assert gap(call(child.generate, PROMPTS, SAMPLING)[0], model(), 0.6) < 1e-4
+    call(child.update_weights, named(model(seed=1)), 1)
+    assert gap(call(child.generate, PROMPTS, SAMPLING)[0], model(seed=1), 0.6) < 1e-4
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:

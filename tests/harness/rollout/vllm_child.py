@@ -51,21 +51,24 @@ def of_kind(kind: str, seed: int) -> PreTrainedModel:
     return made.eval()
 
 
-def start(kind: str | None = None) -> dict[str, str]:
+def start(kind: str | None = None, tensor_parallel: int = 1) -> dict[str, str]:
     """A new engine in place of the one there was; what it is."""
     _engines.clear()
     gc.collect()
-    execution = ExecutionConfig(engine="vllm", vllm=VllmConfig(max_prompt_tokens=MAX_PROMPT_TOKENS))
+    settings = VllmConfig(max_prompt_tokens=MAX_PROMPT_TOKENS, tensor_parallel=tensor_parallel)
+    execution = ExecutionConfig(engine="vllm", vllm=settings)
     start_from = model() if kind is None else of_kind(kind, 0)
     engine = VllmEngine(start_from, TOKENIZER, ModelConfig(), execution, IN_FLIGHT, MAX_RESPONSE_TOKENS)
     _engines.append(engine)
     import vllm
 
-    [held] = engine.llm.collective_rpc(
-        lambda worker: f"{type(worker).__module__} {type(worker.get_model()).__module__}"
-    )
-    found = {"version": vllm.__version__, "engine": type(engine.llm.llm_engine).__module__, "held": held}
+    models = engine.llm.apply_model(_module_of)
+    found = {"version": vllm.__version__, "engine": type(engine.llm.llm_engine).__module__, "models": " ".join(models)}
     return found | {"platform": vllm.platforms.current_platform.device_type}
+
+
+def _module_of(held: torch.nn.Module) -> str:
+    return type(held).__module__
 
 
 def generate(prompts: Sequence[Prompt], sampling: Sampling) -> tuple[list[RolloutGroup], Occupancy]:
@@ -85,7 +88,7 @@ def most_running(prompts: Sequence[Prompt], sampling: Sampling) -> int:
 
     def watched(*arguments: Any) -> Any:
         scheduled = schedule(*arguments)
-        seen.append(engine.num_running)
+        seen.append(engine.requests.num_running)
         return scheduled
 
     engine.llm.llm_engine.engine_core.engine_core.scheduler.schedule = watched
