@@ -14,6 +14,7 @@ COMMANDS = {
     "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
     "compare": ("analysis.compare", "two sweeps side by side: what moved between them, and what else differs"),
     "import": ("analysis.importing.command", "turn logs of other systems into a sweep that report reads"),
+    "profile": ("analysis.profile", "a profile beside the bound and the published ratios"),
     "paper": ("analysis.paper", "recompute the published numbers from one another"),
     "roofline": ("analysis.roofline", "lower bounds of training and decode steps, and what fits in memory"),
 }

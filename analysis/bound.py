@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 # b, bytes of a number: weights, activations and the KV cache have the same.
-BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
+BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 
 
 @dataclass(frozen=True)

@@ -132,15 +132,26 @@ def read_config(path: Path) -> Decoder:
         config = AutoConfig.from_pretrained(path, local_files_only=True).get_text_config()
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"--model: {path} cannot be read by transformers: {str(error).splitlines()[0]}") from None
+    return _from_config(config, path)
+
+
+def described_model(described: dict[str, Any], name: str) -> Decoder:
+    """A model by the content of its config.json. Raises InputError where the bound does not describe it."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.for_model(**described).get_text_config()
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"the model of {name} is none that transformers knows: {str(error).splitlines()[0]}") from None
+    return _from_config(config, Path(name))
+
+
+def _from_config(config: Any, path: Path) -> Decoder:
     if config.model_type not in NORMS_PER_LAYER:
         raise InputError(
             f"--model: {path} is of model_type {config.model_type}, whose layers the bound does not describe; "
             f"{_nearest(config.model_type, NORMS_PER_LAYER)}dense decoders it describes: {listed(NORMS_PER_LAYER)}"
         )
-    return _from_config(config, path)
-
-
-def _from_config(config: Any, path: Path) -> Decoder:
     num_heads, window = config.num_attention_heads, getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"]
     unknown = set(kinds) - {"full_attention", "sliding_attention"}

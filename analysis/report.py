@@ -9,6 +9,7 @@ from analysis.by_target import by_target
 from analysis.caveats import caveats_of, errors_of
 from analysis.critical_report import critical_report
 from analysis.findings import findings, noise_json
+from analysis.growth_report import speed_of
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
 from analysis.plain import interval_json, plain
 from analysis.scales import Scales, Slope
@@ -30,6 +31,7 @@ CONTRACT_AXES = ("algorithm", "num_prompts", "group_size", "train_batch", "lr_ru
 def build_report(study: Study, scales: Scales) -> dict[str, Any]:
     """Everything report.json holds (results/README.md)."""
     sweep, advice = study.sweep, study.recommendation
+    speed, problems = speed_of(scales)
     report = {
         "format": 1,
         "sweep": sweep.name,
@@ -44,9 +46,10 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         "targets": by_target(study),
         **critical_report(scales),
         **findings(scales),
+        **speed,
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
-        "errors": errors_of(study),
+        "errors": errors_of(study) + problems,
         "warnings": caveats_of(study),
         "method": _method(study),
     }

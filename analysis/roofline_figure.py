@@ -47,7 +47,7 @@ def latency(axes: Axes, table: pd.DataFrame) -> None:
         place: Any = {"xytext": (-3, 4), "textcoords": "offset points", "ha": "right", "fontsize": 7, "color": colour}
         axes.annotate(f"{digits(last[f'{name}_layer_ratio'])}x", (last["batch"], last[f"{name}_layer_ratio"]), **place)
     axes.set(ylabel="latency of a layer,\nratio to the smallest batch")
-    _log(axes)
+    log_axes(axes)
     axes.set_xlabel("batch B (sequences)")
     axes.legend(loc="upper left")
 
@@ -68,7 +68,7 @@ def throughput(
     """
     batch_B, rate_B = bound
     axes.plot(batch_B, rate_B, color=BLUE, label="bound")
-    _log(axes)
+    log_axes(axes)
     axes.set_xlim(batch_B[0], batch_B[-1])
     if plateau is not None:
         axes.axhline(plateau, color=GREY, lw=0.8, ls=":", label="plateau")
@@ -86,7 +86,8 @@ def throughput(
     axes.legend(loc="lower right")
 
 
-def _log(axes: Axes) -> None:
+def log_axes(axes: Axes) -> None:
+    """Powers of two below, round numbers on the left."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))

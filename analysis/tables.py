@@ -37,6 +37,7 @@ def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dic
         "groups": _flat(report["groups"]["matched"], MATCHED),
         "cadence": _flat(report["cadence"], CADENCE),
         "throughput": _throughput(report),
+        "growth": _growth(report),
         "excluded": pd.DataFrame(report["excluded"], columns=["trial_id", "status", "reason"]),
     }
     # A column without a single value would be one of objects, which no figure can draw.
@@ -192,6 +193,23 @@ def _throughput(report: Mapping[str, Any]) -> pd.DataFrame:
         ]
     names = ["samples_per_s", "tokens_per_s", "generate_s_per_sample", "train_s_per_sample", "r_q"]
     return pd.DataFrame(rows, columns=["arm", "train_batch", "lr", "clock", "used", *names])
+
+
+def _growth(report: Mapping[str, Any]) -> pd.DataFrame:
+    """How time grows with the batch: published, ours with limits, the shares that do not depend on the batch."""
+    rows = []
+    for row in report["growth"]:
+        theirs, ours = row["published"], row["ours"]
+        flat = {name: row[name] for name in ("what", "phase", "factor")}
+        flat |= {"published": theirs["ratio"], "published_fixed_frac": theirs["fixed_frac"]}
+        if ours is not None:
+            flat |= dict(zip(("smaller", "larger"), ours["batches"], strict=True))
+            flat |= _limits("ours", ours["ratio"]) | _limits("fixed_frac", ours["fixed_frac"])
+            flat |= {name: ours[name] for name in ("matched_at", "source")}
+        rows.append(flat)
+    names = ["what", "phase", "factor", "published", "published_fixed_frac", "smaller", "larger"]
+    limits = [f"{name}{end}" for name in ("ours", "fixed_frac") for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*names, *limits, "matched_at", "source"])
 
 
 def _reference(report: Mapping[str, Any]) -> Mapping[str, Any]:

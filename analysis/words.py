@@ -9,6 +9,11 @@ from analysis.labels import short_label
 
 Report = Mapping[str, Any]
 MOST_TIES = 4
+PROFILE_TITLE = "Speed alone"
+PROFILE_CAPTION = (
+    "Response tokens per second without learning, with 95% intervals, beside the bound from FLOPs and bytes. Dashed: "
+    "the batch with 90% of the plateau that was measured, its interval shaded. Dotted: the plateau of the bound."
+)
 
 
 def headline(report: Report, more: Sequence[str] = ()) -> list[str]:
@@ -285,4 +290,5 @@ def captions(report: Report) -> list[tuple[str, str]]:
             "Cost of a sample",
             "Milliseconds of generation and of training per sample: where larger batches stop paying.",
         ),
+        *([(PROFILE_TITLE, PROFILE_CAPTION)] if report["profile"] else []),
     ]

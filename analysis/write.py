@@ -17,7 +17,9 @@ from markupsafe import Markup, escape
 from analysis.critical_words import closed_form_sentence, critical_rows
 from analysis.figures import draw_all
 from analysis.findings_words import trace_digits
+from analysis.growth_words import growth_rows
 from analysis.load import Sweep
+from analysis.profile_figure import draw_profile
 from analysis.records import number as number_in
 from analysis.records import read_object
 from analysis.results import analyse
@@ -38,6 +40,8 @@ def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     for name, table in tables.items():
         table.to_csv(folder / "tables" / f"{name}.csv", index=False)
     figures = draw_all(report, tables, folder / "figures")
+    if report["profile"]:
+        figures.append(draw_profile(sweep.path, folder / "figures"))
     page, data = folder / "report.html", folder / "report.json"
     page.write_text(render_page(report, figures), encoding="utf-8")
     data.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -77,6 +81,7 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
         targets=target_rows(report),
         target_sentence=target_sentence(report),
         digits=trace_digits(report["groups"]),
+        growth=growth_rows(report["growth"]),
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )
     return page

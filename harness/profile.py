@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -20,13 +21,16 @@ from typing import Any
 
 from harness.arm_names import NOT_OF_THE_TRIAL
 from harness.config import ProfileConfig, TrialConfig
+from harness.courier import SHARED, open_home
 from harness.errors import InputError
 from harness.jobs import Failed, Item, Job, Warned, WorkerPool
+from harness.model_files import is_made_once
 from harness.plan import Plan, PlannedTrial
 from harness.plan_file import store_plan
 from harness.profile_results import curves, loosest
 from harness.profile_table import curve_table, half_width, notes
 from harness.run_dir import disk_problem, exclusive, is_disk_problem, write_json
+from harness.signals import deaf_once_interrupted, listen, listening
 from harness.sweep import OpenPool, ray_pool, run_jobs
 from harness.tables import console
 from harness.timing_pass import shuffled
@@ -47,6 +51,7 @@ NOT_OF_SPEED: dict[str, Any] = NOT_OF_THE_TRIAL | {
 class ProfileFunctions:
     """What runs in the worker, each as "module:name"."""
 
+    ensure_start: str = "harness.warm_start:start_folder"
     measure: str = "harness.profiling:measure_arm"
     describe: str = "harness.profiling:describe"
 
@@ -72,8 +77,11 @@ def run_profile(
         with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
             profile = _Profile(plan, arms, settings, sweep_dir, functions or ProfileFunctions(), clock)
-            with open_pool(arms[0].config.execution, 1) as pool:
-                profile.run(pool)
+            profile.load_before = os.getloadavg()[0]
+            with listening(), open_pool(arms[0].config.execution, 1, open_home(sweep_dir)) as pool:
+                listen()  # again: Ray has set handlers of its own
+                with deaf_once_interrupted():
+                    profile.run(pool)
             return profile.end()
     except OSError as error:
         if not is_disk_problem(error):
@@ -134,19 +142,21 @@ class _Profile:
         self.failed: dict[str, str] = {}
         self.described: dict[str, Any] = {}
         self.why_ended = ""
-        self.round_s = 0.0
+        self.round_s = self.load_before = 0.0
         self.console = console()
 
     def run(self, pool: WorkerPool) -> None:
         root = self.sweep_dir.parent.resolve()
         self.tell(f"profile of {len(self.arms)} arms, nothing else should be running")
         smallest = min(self.arms, key=lambda arm: arm.config.batch.train_batch)
-        described = self._job(pool, "the description of the machine", self.functions.describe, (smallest.config, root))
+        starts = {arm.config.model.model_dump_json(): arm.config for arm in self.arms if is_made_once(arm.config.model)}
+        for config in starts.values():
+            self._job(pool, Job("the model to start from", self.functions.ensure_start, (config, root), adds=SHARED))
+        described = self._job(pool, Job("the machine", self.functions.describe, (smallest.config, root)))
         if not described:
             return
         self.described = described[0]
-        # The first measurement in a fresh process is slow, and makes the warm start where there is one.
-        self._measure(pool, smallest, 0, 0.0)
+        self._measure(pool, smallest, 0, 0.0)  # the first in a fresh process is slow
         begun_s = self.clock()
         while self.arms and not self._enough(begun_s):
             number, round_s = self._num_rounds() + 1, self.clock()
@@ -190,12 +200,12 @@ class _Profile:
 
     def _measure(self, pool: WorkerPool, arm: PlannedTrial, number: int, min_seconds: float) -> list[dict[str, Any]]:
         arguments = (arm, self.sweep_dir.parent.resolve(), number, min_seconds)
-        return self._job(pool, arm.arm, self.functions.measure, arguments)
+        return self._job(pool, Job(arm.arm, self.functions.measure, arguments))
 
-    def _job(self, pool: WorkerPool, key: str, function: str, arguments: tuple[Any, ...]) -> list[dict[str, Any]]:
+    def _job(self, pool: WorkerPool, job: Job) -> list[dict[str, Any]]:
         """What the job yielded; [] where it failed, which is told at the end."""
         found = []
-        for event in run_jobs(pool, [Job(key, function, arguments)]):
+        for event in run_jobs(pool, [job]):
             match event:
                 case Item(_, line):
                     found.append(line)
@@ -204,7 +214,7 @@ class _Profile:
                 case Failed(_, "input", reason):
                     raise InputError(reason)
                 case Failed(_, _, reason):
-                    self.failed[key] = reason
+                    self.failed[job.key] = reason
                     return []
         return found
 
@@ -224,6 +234,7 @@ class _Profile:
             "lengths": "as the model ends them" if tokens is None else f"forced to {tokens} tokens",
             "rounds": self._num_rounds(),
             "ended": self.why_ended,
+            "load_before": self.load_before,
             **self.described,
             "curves": found,
             "failed": [{"arm": arm, "reason": reason} for arm, reason in self.failed.items()],

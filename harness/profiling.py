@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -142,7 +141,6 @@ def describe(config: TrialConfig, results_dir: Path) -> dict[str, Any]:
             "on_gpu": on_gpu,
             "threads": torch.get_num_threads(),
             "logical_cpus": hardware["logical_cpus"],
-            "load_before": os.getloadavg()[0],
             "dtype": config.model.dtype,
             "matmul_flop_per_s": matmul_flop_per_s(8192 if on_gpu else 1024, dtype),
             "copy_bytes_per_s": copy_bytes_per_s(2**30 if on_gpu else 2**27),

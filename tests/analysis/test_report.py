@@ -116,6 +116,7 @@ def test_the_files_of_a_report(sweep: Path, report: dict[str, Any]) -> None:
         "fit",
         "gradients",
         "groups",
+        "growth",
         "prediction",
     ]
     names += ["seeds", "targets", "throughput"]

@@ -16,6 +16,7 @@ import torch
 from analysis.critical import plateau
 from harness.__main__ import main
 from harness.config import ProfileConfig
+from harness.courier import Home
 from harness.errors import InputError
 from harness.execution import ExecutionConfig
 from harness.knee import knee, log_mean
@@ -67,7 +68,7 @@ def profile(plan: Plan, root: Path, settings: ProfileConfig = SETTINGS) -> tuple
     """Run it in this process; the exit code and profile.json."""
 
     @contextmanager
-    def open_pool(execution: ExecutionConfig, most: int) -> Iterator[InlinePool]:
+    def open_pool(execution: ExecutionConfig, most: int, home: Home) -> Iterator[InlinePool]:
         yield InlinePool(most)
 
     code = run_profile(plan, plan.trials, settings, root, FUNCTIONS, open_pool, clock=lambda: NOW_S)
