@@ -1,7 +1,7 @@
 # Other sweeps, one after another: SWEEP="sweeps/smoke.yaml sweeps/ppo.yaml" make sweep. Another place for their results:
 # RESULTS=/data/results make sweep.
 SWEEP ?= sweeps/default.yaml sweeps/ppo.yaml sweeps/matched_pairs.yaml
-STUDY = $(filter-out sweeps/smoke.yaml,$(wildcard sweeps/*.yaml))
+STUDY = $(filter-out sweeps/smoke.yaml sweeps/smollm_smoke.yaml sweeps/gpu_% sweeps/paper_%,$(wildcard sweeps/*.yaml))
 RESULTS ?= results
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY = .venv/bin/python
