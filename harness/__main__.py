@@ -18,9 +18,11 @@ from harness.errors import HarnessError, InputError
 from harness.model_files import ask_hub, check_model
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
 from harness.plan_file import check_plan, write_plan
+from harness.secrets import redact
 from harness.sweep_file import load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table
 from harness.tasks import make_task, needs_hub
+from harness.tracking.tensorboard import check_tensorboard
 
 REFERENCE_REPORTS = Path(harness.__file__).parents[1] / "results" / "reference"
 INTERRUPTED = 130
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         return code
     except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted; the same command goes on with what is missing", file=sys.stderr)
@@ -150,6 +152,8 @@ def _batch(args: argparse.Namespace) -> int:
 def _planned(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
     """The plan, its chosen trials and its folder. Everything that can be wrong with the input is found here."""
     plan = make_plan(load_sweep(args.file, args.set))
+    for trial in plan.trials:
+        check_tensorboard(trial.config.tracking)
     for config in _distinct(trial.config for trial in plan.trials):
         check_model(config.model)
         if not needs_hub(config.task):

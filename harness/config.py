@@ -185,6 +185,7 @@ class TrackingConfig(Strict):
     project: str = Field("batch-invariance", min_length=1, description="W&B project")
     entity: str | None = Field(None, description="W&B entity")
     tags: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="W&B tags")
+    tensorboard: bool = Field(False, description="mirror to TensorBoard, in tensorboard/ of the trial's folder")
 
 
 class Sections(Strict):

@@ -287,8 +287,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _grows(path: Path) -> bool:
-    """Whether the file is only ever appended to, whole lines at a time."""
-    return path.name in ("metrics.jsonl", "error.log")
+    """Whether the file is only ever appended to."""
+    return path.name in ("metrics.jsonl", "trial.log", "error.log") or path.name.startswith("events.out.tfevents.")
 
 
 def _cut_partial_line(path: Path) -> None:

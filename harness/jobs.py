@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from harness.errors import EnvironmentProblem, InputError
 from harness.run_dir import disk_problem, is_disk_problem
+from harness.secrets import redact
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,15 @@ def describe_failure(key: str, error: Exception) -> Failed:
     >>> describe_failure("trial", ZeroDivisionError("division by zero")).reason
     'ZeroDivisionError: division by zero'
     """
-    text = "".join(traceback.format_exception(error))
+    text = redact("".join(traceback.format_exception(error)))
     if is_disk_problem(error):
         error = disk_problem(error)
     if isinstance(error, InputError):
-        return Failed(key, "input", str(error), text)
+        return Failed(key, "input", redact(str(error)), text)
     if isinstance(error, EnvironmentProblem):
-        return Failed(key, "environment", str(error), text)
-    return Failed(key, "error", "".join(traceback.format_exception_only(error)).strip().replace("\n", " "), text)
+        return Failed(key, "environment", redact(str(error)), text)
+    reason = redact("".join(traceback.format_exception_only(error)).strip().replace("\n", " "))
+    return Failed(key, "error", reason, text)
 
 
 def _only(result: Any) -> Generator[Any, None, None]:
@@ -166,7 +168,7 @@ class _Collector(logging.Handler):
         self._warnings = warnings
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._warnings.append(Warned(record.getMessage()))
+        self._warnings.append(Warned(redact(record.getMessage())))
 
 
 @contextmanager

@@ -5,6 +5,7 @@
       metrics.jsonl                     appended by tracking/jsonl.py
       checkpoint/<samples_trained>.pt   the last two
       outcome.json                      written last, by rename: done means this file
+      trial.log                         one line for each event, with its time
       error.log                         the tracebacks of failed attempts
       lock                              held (flock) by the process that writes here
 
@@ -24,13 +25,15 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import EnvironmentProblem
+from harness.secrets import redact
+from harness.trial_log import note
 from harness.types import TrialOutcome
 
 LOCK_WAIT_S = 10.0
@@ -244,13 +247,15 @@ class RunDir:
     def write_outcome(self, outcome: TrialOutcome) -> None:
         """Mark the end of the trial: the last thing written here."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / "outcome.json", asdict(outcome))
+        write_json(self.path / "outcome.json", asdict(replace(outcome, reason=redact(outcome.reason))))
 
     def append_error(self, text: str) -> None:
-        """Keep the traceback of a failed attempt."""
+        """Keep the traceback of a failed attempt; its first and last line go to the trial's log."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "error.log", "a", encoding="utf-8") as file:
-            file.write(text.rstrip("\n") + "\n\n")
+        with open(self.path / "error.log", "a", encoding="utf-8", errors="replace") as file:
+            file.write(redact(text).rstrip("\n") + "\n\n")
+        lines = text.strip().splitlines()
+        note(self.path, ": ".join(dict.fromkeys([lines[0], lines[-1]])))
 
     def save_checkpoint(self, state: dict[str, Any], samples_trained: int) -> None:
         """Write the state after `samples_trained` samples; the one before stays as a reserve.

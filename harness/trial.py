@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
@@ -21,9 +22,10 @@ from harness.rollout.intake import Intake
 from harness.run_dir import RunDir
 from harness.streaming import open_intake
 from harness.tracking.jsonl import JsonlSink, read_records
+from harness.tracking.mirrors import open_mirrors
 from harness.tracking.sink import MetricSink
-from harness.tracking.wandb_sink import WandbSink
 from harness.training.trainer import Diverged
+from harness.trial_log import trial_log
 from harness.types import Status, StepRecord, TrialOutcome
 from harness.update import Progress, Update, run_update
 
@@ -37,7 +39,8 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
     attempt; everything kept stays. `results_dir` holds the warm starts that sweeps share.
     """
     run = RunDir(directory)
-    with run.lock():
+    with run.lock(), trial_log(run.path):
+        logger.info("attempt %d starts, in process %d", attempt, os.getpid())
         run.start(trial.config.model_dump(mode="json"), provenance())
         started_s = time.perf_counter()
         with closing(build_parts(trial.config, results_dir)) as parts:
@@ -47,10 +50,10 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
 def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int, started_s: float) -> Iterator[StepRecord]:
     progress = _restore(run, parts)
     apart = {"startup": time.perf_counter() - started_s}
+    if progress.samples_trained:
+        logger.info("goes on from its checkpoint at %s samples", f"{progress.samples_trained:,}")
     truth = JsonlSink(run.metrics_path)
-    sinks: list[MetricSink] = [truth]
-    if trial.config.tracking.wandb:
-        sinks.append(WandbSink(trial, run.path.parent.parent, provenance()))
+    sinks: list[MetricSink] = [truth, *open_mirrors(trial, run.path.parent.parent, provenance())]
     outcome = None
     try:
         status, reason = yield from _loop(parts, progress, run, truth, sinks, apart)
@@ -65,6 +68,7 @@ def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int, start
             seconds_apart=apart,
         )
         run.write_outcome(outcome)
+        logger.info("%s: %s; %s samples, %.1f s", status, reason, f"{outcome.samples_trained:,}", outcome.wall_s)
     finally:
         for sink in sinks:
             sink.close(outcome)
@@ -88,6 +92,9 @@ def _loop(
                 raise Diverged(f"{name} is {value}")
         for sink in sinks:
             sink.write(record)
+        if record.kind == "eval":
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+            logger.info("evaluated at %s samples: %s", f"{record.samples_trained:,}", scores)
         return record
 
     try:
@@ -176,6 +183,7 @@ def _record(
 
 def _save(run: RunDir, parts: Parts, progress: Progress) -> None:
     run.save_checkpoint({**parts.state(), "progress": asdict(progress)}, progress.samples_trained)
+    logger.info("checkpoint at %s samples", f"{progress.samples_trained:,}")
 
 
 def _restore(run: RunDir, parts: Parts) -> Progress:
