@@ -21,8 +21,9 @@ from harness.plan_file import store_plan
 from harness.progress import Display, summary_table
 from harness.run_dir import disk_problem, exclusive, is_disk_problem
 from harness.signals import deaf_once_interrupted, listen, listening
-from harness.tables import console
+from harness.tables import console, plain
 from harness.timing_pass import Round, keep_measurement, rounds_to_do
+from harness.tracking.wandb import tracking_mode
 from harness.trial_queue import DONE, TrialQueue, trial_dir
 
 INTERRUPTED = 130
@@ -195,8 +196,8 @@ class _Sweep:
         folder = shlex.quote(str(self.sweep_dir))
         names = [name for name in ("plan.json", "trials", "timing.jsonl", "wandb") if (self.sweep_dir / name).exists()]
         self.tell(f"written in {folder}: {', '.join(names)}")
-        if any((self.sweep_dir / "wandb").glob("offline-run-*")):
-            self.tell(f"to upload to W&B: wandb sync {folder}/wandb/offline-run-*")
+        if tracking_mode() != "disabled" and any(trial.config.tracking.wandb for trial in self.selected):
+            self.tell(f"to send W&B what it lacks: python -m harness sync {folder}")
         self.tell(f"next: python -m analysis report {folder}")
         return 0 if all_done and not self.problems else 1
 
@@ -207,7 +208,7 @@ class _Sweep:
             self.tell(f"warning: {text}")
 
     def tell(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(plain(text), highlight=False, soft_wrap=True)
 
 
 def run_jobs(pool: WorkerPool, jobs: Sequence[Job]) -> Iterator[Event]:
