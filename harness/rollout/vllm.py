@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from harness.config import ModelConfig
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
-from harness.memory import Room
+from harness.memory import Room, machine_memory_bytes
 from harness.models import encode_prompts, end_tokens, require_room
 from harness.rollout.engine import Sampling
 from harness.rollout.occupancy import Meter, Occupancy
@@ -178,16 +178,19 @@ class VllmEngine:
         self.weights_version = version
 
     def room(self) -> Room | None:
-        """By vLLM's own cache; None on a CPU, where it is made for the responses in flight and says no more."""
+        """By vLLM's own cache, which on a CPU is made for the responses in flight: there by one as large as may be."""
         from vllm.v1.core.kv_cache_utils import get_max_concurrency_for_kv_cache_config
 
-        if self._on_cpu:
-            return None
         config, core = self.llm.llm_engine.vllm_config, self.llm.llm_engine.engine_core.engine_core
         cache = core.scheduler.kv_cache_config
-        most = int(get_max_concurrency_for_kv_cache_config(config, cache))
+        most = get_max_concurrency_for_kv_cache_config(config, cache)
         longest = config.model_config.max_model_len
-        return Room(most, f"vLLM: {cache.num_blocks:,} cache blocks, {longest:,} tokens for a prompt and its response")
+        text = f"vLLM: {cache.num_blocks:,} cache blocks, {longest:,} tokens for a prompt and its response"
+        if self._on_cpu:
+            most_bytes = config.cache_config.gpu_memory_utilization * machine_memory_bytes()
+            most *= most_bytes / config.cache_config.kv_cache_memory_bytes
+            text += f", if execution.vllm.memory_frac of the memory, {most_bytes / 1e9:,.3g} GB, were cache"
+        return Room(int(most), text)
 
     def open_flight(self, sampling: Sampling, capacity: int) -> VllmFlight:
         return VllmFlight(self, sampling)
