@@ -18,7 +18,7 @@ from harness.config import TrialConfig
 from harness.evaluation import right_answers
 from harness.execution import ExecutionConfig, Role
 from harness.members import Members, Spawn
-from harness.models import encode_prompts, load_tokenizer, require_room
+from harness.models import load_tokenizer
 from harness.rewards import Scorer, make_scorer
 from harness.rollout.engine import RolloutEngine, Sampling
 from harness.rollout.replicas import EngineReplicas
@@ -126,9 +126,6 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
     models = (
         _on_ranks(config, results_dir, needs, spawn, processes) if on_ranks else _here(config, needs, model, policy)
     )
-    if longest := task.longest_prompts():
-        limit = config.sampling.max_response_tokens or 0
-        require_room(longest, encode_prompts(tokenizer, longest), limit, model.config)
     proximal = None
     if needs.proximal_samples is not None:
         proximal = MovingPolicy(policy(), needs.proximal_samples, micro, temperature, longest_shared_row)

@@ -38,7 +38,7 @@ class WorkerFunctions:
     """What runs in the workers, each as "module:name"; see the modules for their arguments."""
 
     run_trial: str = "harness.trial:run_trial"
-    ensure_start: str = "harness.warm_start:start_folder"
+    prepare: str = "harness.prepare:prepare"
     time_arm: str = "harness.timing:time_arm"
 
 
@@ -124,20 +124,21 @@ class _Sweep:
         pending = self.queue.pending
         if pending:
             self.tell(f"workers: {pool.size}, threads each: {self.execution.threads}")
-            self._starts(pool, pending)
+            self._prepare(pool, pending)
             with Display(self.console, f"sweep {self.plan.sweep}", pending, pool.size) as display:
                 self.queue.run(pool, display, self.warn)
         self._time(pool)
 
-    def _starts(self, pool: WorkerPool, pending: Sequence[PlannedTrial]) -> None:
-        """Make what the trials share before they start: warm starts, models that come as one GGUF file."""
-        configs = [trial.config for trial in pending if is_made_once(trial.config.model)]
+    def _prepare(self, pool: WorkerPool, pending: Sequence[PlannedTrial]) -> None:
+        """Make what the trials share, such as warm starts, and look at what only a tokenizer can tell."""
+        pending_configs = [trial.config for trial in pending]
+        configs = [config for config in pending_configs if is_made_once(config.model) or config.task.speaks_language]
         distinct = {config.model.model_dump_json() + config.task.model_dump_json(): config for config in configs}
         if distinct:
-            self.tell("models to start from ...")
+            self.tell("models and prompts ...")
         root = self.sweep_dir.parent.resolve()
         jobs = [
-            Job(f"start {number}", self.functions.ensure_start, (config, root), adds=SHARED)
+            Job(f"start {number}", self.functions.prepare, (config, root), adds=SHARED)
             for number, config in enumerate(distinct.values(), 1)
         ]
         for event in run_jobs(pool, jobs):

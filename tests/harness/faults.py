@@ -34,7 +34,7 @@ from harness.tracking.jsonl import JsonlSink, read_records
 from harness.types import StepRecord, TrialOutcome
 
 FUNCTIONS = WorkerFunctions(
-    run_trial=f"{__name__}:run_trial", ensure_start=f"{__name__}:no_warm_start", time_arm=f"{__name__}:time_arm"
+    run_trial=f"{__name__}:run_trial", prepare=f"{__name__}:no_warm_start", time_arm=f"{__name__}:time_arm"
 )
 
 

@@ -22,7 +22,7 @@ from harness.models import (
     load_tokenizer,
     require_room,
 )
-from harness.parts import build_parts
+from harness.prepare import prepare
 from harness.rollout.engine import Sampling
 from harness.rollout.transformers import TransformersEngine
 from harness.training.batch import supervised_batch
@@ -129,7 +129,7 @@ def test_a_prompt_and_its_response_fit_the_context(tmp_path: Path) -> None:
         TransformersEngine(model, tokenizer).generate(prompts, Sampling(1.0, 5, 0, "test"))
 
 
-def test_a_training_question_that_does_not_fit_is_found_before_the_first_update(tmp_path: Path) -> None:
+def test_a_training_question_that_does_not_fit_is_found_before_the_trials(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     rows = [f'{{"question": "{"x" * length}", "answer": "1"}}' for length in (*range(1, 20), 60)]
     data.write_text("\n".join(rows))
@@ -149,4 +149,4 @@ def test_a_training_question_that_does_not_fit_is_found_before_the_first_update(
         evaluation__num_prompts=2,
     )
     with pytest.raises(InputError, match="takes 60 of the 64 tokens that the model's context holds, which leaves 4"):
-        build_parts(trial.config, tmp_path)
+        prepare(trial.config, tmp_path)

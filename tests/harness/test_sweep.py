@@ -7,24 +7,33 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from harness.courier import Home
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
 from harness.jobs import Event
+from harness.models import character_tokenizer
 from harness.plan import Plan
 from harness.plan_file import store_plan
 from harness.run_dir import RunDir, exclusive
-from harness.sweep import run_sweep
+from harness.sweep import WorkerFunctions, run_sweep
 from harness.tracking.jsonl import read_objects, read_records
 from tests.harness.faults import FUNCTIONS, InlinePool, set_faults, small_plan, trial_folder, undisturbed, values
 
 
-def sweep(plan: Plan, results: Path, pool: InlinePool | None = None, only: list[int] | None = None) -> int:
+def sweep(
+    plan: Plan,
+    results: Path,
+    pool: InlinePool | None = None,
+    only: list[int] | None = None,
+    functions: WorkerFunctions = FUNCTIONS,
+) -> int:
     """Run the plan (or some of its trials, by place) in this process."""
 
     @contextmanager
@@ -36,7 +45,7 @@ def sweep(plan: Plan, results: Path, pool: InlinePool | None = None, only: list[
             opened.close()
 
     selected = plan.trials if only is None else [plan.trials[place] for place in only]
-    return run_sweep(plan, selected, results, FUNCTIONS, open_pool)
+    return run_sweep(plan, selected, results, functions, open_pool)
 
 
 def outcome(plan: Plan, results: Path, place: int) -> Any:
@@ -226,3 +235,21 @@ def test_trials_that_need_different_workers_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"execution\.threads: P8-G8-sqrt-threads1 has 1, P4-G8-sqrt-threads2 has 2"):
         sweep(plan, tmp_path)
+
+
+def test_a_prompt_that_does_not_fit_the_model_ends_the_sweep_before_its_trials(tmp_path: Path) -> None:
+    tokenizer = character_tokenizer("".join(map(chr, range(32, 127))))
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=32, n_embd=16, n_layer=1, n_head=1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    plan = small_plan(
+        [8, 16],
+        seeds=1,
+        model={"name": str(tmp_path / "model")},
+        task={"name": "reasoning_gym", "generator": "chain_sum"},
+        sampling={"max_response_tokens": 8},
+    )
+    pool = InlinePool(1)
+    with pytest.raises(InputError, match=r"of the 32 tokens that the model's context holds, which leaves 0"):
+        sweep(plan, tmp_path, pool, functions=replace(FUNCTIONS, prepare="harness.prepare:prepare"))
+    assert pool.started == ["start 1"]  # once for both arms
