@@ -98,9 +98,16 @@ class Member(Process):
         if not self.sees_results and setup.shelf is not None:
             self.reach(setup.shelf)
         self.root = root
-        self.object = resolve(of)(*self._here(args))
+        self.object: Any = None
+        self.error: Exception | None = None
+        try:
+            self.object = resolve(of)(*self._here(args))
+        except Exception as error:  # a constructor that raises would look like a process that died
+            self.error = error
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        if self.error is not None:
+            raise self.error
         return getattr(self.object, method)(*self._here(args))
 
     def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -36,6 +36,21 @@ class Sleeper:
         return self.number, os.getpid()
 
 
+class Stillborn:
+    """A member that cannot be made."""
+
+    def __init__(self) -> None:
+        raise EnvironmentProblem("the package that it needs is missing")
+
+
+def meet_stillborn() -> None:
+    """In a worker: start a member that cannot be made, and ask it."""
+    from harness.cluster import spawner
+    from harness.members import call_all
+
+    call_all(spawner(TWO_ENGINES)("engine", f"{__name__}:Stillborn", [()]), "who")
+
+
 def meet(execution: ExecutionConfig, die: bool) -> Any:
     """In a worker: start two members, let them answer, and kill one if told to."""
     from harness.cluster import spawner
@@ -72,6 +87,11 @@ def test_a_trials_processes_answer_share_and_end_with_it(cluster: str) -> None:
         processes = {pid for _, pid in met["members"]}
         assert len(processes | {met["trial"]}) == 3
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in processes | {met["trial"]}))
+
+
+def test_a_process_that_cannot_be_made_says_why(cluster: str) -> None:
+    with worker_pool(TWO_ENGINES, 1) as pool, pytest.raises(EnvironmentProblem, match="package that it needs"):
+        list(run_jobs(pool, [Job("meet", f"{__name__}:meet_stillborn", ())]))
 
 
 def test_a_killed_process_of_a_trial_is_a_death_not_a_failure(cluster: str) -> None:
