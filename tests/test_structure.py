@@ -24,6 +24,10 @@ HOME = {
     "tensorboard": {"analysis/importing/tensorboard.py"},
     "vllm": {"harness/rollout/vllm.py"},
     "deepspeed": {"harness/training/deepspeed.py"},
+    "reasoning_gym": {"harness/tasks/reasoning_gym.py"},
+    "math_verify": {"harness/tasks/mathematics.py"},
+    "huggingface_hub": {"harness/hub.py"},
+    "pebble": {"harness/rewards.py"},
 }
 
 
