@@ -44,7 +44,9 @@ def test_weights_that_never_arrive_fail_the_trial_at_the_first_update_that_shows
 ) -> None:
     monkeypatch.setattr("harness.parts.TransformersEngine", Deaf)
     trial = planned_trial(**LEARNS, optimizer__lr=3e-4)
-    with pytest.raises(InputError, match=r"execution.max_logprob_gap: 0.01; in update 2 .* transformers samples from other weights"):
+    with pytest.raises(
+        InputError, match=r"execution.max_logprob_gap: 0.01; in update 2 .* transformers samples from other weights"
+    ):
         list(run_trial(trial, trial_dir(tmp_path), tmp_path))
     before, after = gaps(tmp_path)  # the record that shows it is kept
     assert before < 1e-5 and after > 0.01

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,11 @@ def call() -> Iterator[Call]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
 
         def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
-            return process.submit(function, *arguments).result(timeout=300)
+            return process.submit(function, *arguments).result(timeout=600)
 
         yield in_child
+        with pytest.raises(BrokenProcessPool):
+            in_child(child.stop)
 
 
 @pytest.fixture(scope="module")
@@ -309,6 +312,14 @@ def test_resting_between_calls_changes_nothing(engine: Call) -> None:
     for version in (1, 2):
         assert tokens_of(engine(child.generate, PROMPTS, SAMPLING)[0]) == before
         engine(child.update_weights, named(model()), version)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_resting_engine_leaves_the_gpu_to_the_trainer(engine: Call) -> None:
+    engine(child.generate, PROMPTS, SAMPLING)
+    resting, awake = engine(child.free_frac)
+    assert resting - awake > 0.3  # of the half that execution.vllm.memory_frac gives it
 
 
 @pytest.mark.parametrize("kind", child.KINDS)
