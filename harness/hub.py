@@ -5,6 +5,7 @@ A commit names what never changes, so files that are here are taken without aski
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Literal
@@ -57,6 +58,7 @@ def snapshot(
         RevisionNotFoundError,
     )
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its attempts end in one sentence of ours
     try:
         return Path(
             snapshot_download(name, repo_type=kind, revision=commit, allow_patterns=only, ignore_patterns=leave_out)

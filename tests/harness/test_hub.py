@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, GPT2Config
 
+from harness.__main__ import main
 from harness.errors import EnvironmentProblem, InputError
 from harness.hub import snapshot
 from harness.model_files import ask_hub
@@ -83,3 +84,25 @@ def test_a_hub_out_of_reach_is_the_environment(tmp_path: Path, monkeypatch: pyte
         "model.name: lab/tiny at 01234567 is not all on this machine and the hub cannot be reached; needs a network, or a "
         "local folder instead ("
     )
+
+
+def test_the_command_says_so_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("harness.sweep.run_sweep", lambda *_: pytest.fail("workers would have started"))
+    sweep = str(Path(__file__).parents[2] / "sweeps" / "gpu_1p5b.yaml")
+    point_client_at(NOWHERE, monkeypatch, tmp_path / "cache")
+    assert main(["plan", sweep, "--results", str(tmp_path)]) == 0  # a plan asks nobody
+    assert main(["sweep", sweep, "--results", str(tmp_path)]) == 3
+    assert capsys.readouterr().err.startswith(
+        "error: model.name: Qwen/Qwen2.5-1.5B-Instruct at 989aa797 is not all on this"
+    )
+    write_model(tmp_path / "hub" / "Qwen" / "other")
+    with hub(tmp_path / "hub", monkeypatch, tmp_path / "cache"):
+        assert main(["sweep", sweep, "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: model.name: the hub has no model Qwen/Qwen2.5-1.5B-Instruct, or not"
+    )
+    assert main(["sweep", sweep, "--set", "model.revision=main", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: model.revision: 'main'; Qwen/Qwen2.5-1.5B-Instruct is on the hub")
