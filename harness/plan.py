@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from harness.explain import closest, explain, variants
 from harness.optimizer import resolve_critic, resolve_optimizer
 
 PLAN_FORMAT = 1
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # what becomes a path stays inside the results folder
 # These carry their own part of an arm's name and their own axis.
 _NAMED = ("batch.num_prompts", "batch.group_size", "optimizer.lr_rule")
 
@@ -76,7 +78,7 @@ class Plan:
             found = data.get("format") if isinstance(data, dict) else None
             raise InputError(f"plan.json: format {found!r}; this version reads format {PLAN_FORMAT}")
         try:
-            return cls(
+            plan = cls(
                 sweep=data["sweep"],
                 question=data.get("question", ""),
                 reference_arm=data["reference_arm"],
@@ -90,6 +92,10 @@ class Plan:
             raise InputError(f"plan.json: {explain(error, TrialConfig)}") from None
         except (KeyError, TypeError) as error:
             raise InputError(f"plan.json: a field is missing or wrong ({error})") from None
+        for field, name in [("sweep", plan.sweep), *(("trial_id", trial.trial_id) for trial in plan.trials)]:
+            if not isinstance(name, str) or not _FOLDER.fullmatch(name):
+                raise InputError(f"plan.json: {field}: {name!r}; needs a plain folder name, such as P8-G8-sqrt-s0")
+        return plan
 
 
 @dataclass(frozen=True)

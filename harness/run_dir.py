@@ -18,7 +18,9 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
+import pickle
 import shutil
 import tempfile
 import time
@@ -35,6 +37,8 @@ from harness.errors import EnvironmentProblem
 from harness.secrets import redact
 from harness.trial_log import note
 from harness.types import TrialOutcome
+
+logger = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 10.0
 ASKED_FOR_S = 0.2
@@ -282,12 +286,20 @@ class RunDir:
             leftover.unlink(missing_ok=True)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The newest checkpoint that is whole, or None. A damaged one is passed over, not deleted."""
+        """The newest checkpoint that is whole, or None. A damaged one is passed over, not deleted.
+
+        So is one that holds more than numbers and names: loading it never runs code.
+        """
         import torch
 
         for path in self._checkpoints():
-            if _is_whole(path):
-                return torch.load(path, map_location="cpu", weights_only=True)
+            try:
+                state = torch.load(path, map_location="cpu", weights_only=True) if _is_whole(path) else None
+            except (pickle.UnpicklingError, RuntimeError):
+                state = None
+            if isinstance(state, dict):
+                return state
+            logger.warning("%s is damaged or no checkpoint: it is passed over", path)
         return None
 
     def _checkpoints(self) -> list[Path]:
