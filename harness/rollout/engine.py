@@ -77,7 +77,10 @@ class RolloutEngine(Protocol):
     occupancy: Occupancy
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
-        """One group for each prompt, in order; log-probabilities are those of the tempered distribution."""
+        """One group for each prompt, in order; log-probabilities are those of the tempered distribution.
+
+        Of greedy responses, which nothing is trained on, they may be NaN.
+        """
 
     def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Sample from these weights from now on. `weights` may go unread when the engine shares them already."""
