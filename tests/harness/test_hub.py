@@ -96,7 +96,7 @@ def test_the_command_says_so_before_anything_starts(
     assert main(["plan", sweep, "--results", str(tmp_path)]) == 0  # a plan asks nobody
     assert main(["sweep", sweep, "--results", str(tmp_path)]) == 3
     assert capsys.readouterr().err.startswith(
-        "error: model.name: Qwen/Qwen2.5-1.5B-Instruct at 989aa797 is not all on this"
+        "error: model.name: Qwen/Qwen2.5-1.5B-Instruct at 989aa798 is not all on this"
     )
     write_model(tmp_path / "hub" / "Qwen" / "other")
     with hub(tmp_path / "hub", monkeypatch, tmp_path / "cache"):
