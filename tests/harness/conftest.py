@@ -1,17 +1,23 @@
-"""One Ray for every test that needs one, and W&B clients that know nothing of each other."""
+"""One Ray for every test that needs one, and sweeps in processes of their own."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 
-import harness.tracking.wandb_sink as sink_module
 from harness.cluster import connect
 from harness.execution import ExecutionConfig
+
+LIMIT_S = 600.0  # of what takes seconds on a quiet machine
+Driver = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -23,16 +29,26 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture
-def own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A client that has read nobody's settings, in a process state that no earlier failure has marked."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "client"))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setattr(sink_module, "_online_failed", False)
-    monkeypatch.setattr(sink_module, "_warned", False)
-    yield
-    import wandb
+def driver() -> Iterator[Driver]:
+    """Starts sweeps of fault trials in processes of their own; none outlives its test."""
+    started = []
 
-    wandb.teardown()
+    def start(
+        results: Path, num_trials: int, execution: dict[str, Any] | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.harness.fault_driver", str(results), str(num_trials)]
+        process = subprocess.Popen(
+            [*command, json.dumps(execution or {})],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

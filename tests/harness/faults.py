@@ -1,29 +1,41 @@
 """A cheap trial that keeps real records and real checkpoints, and breaks where a test says.
 
 It stands in for harness.trial in tests of what runs the trials. Its metric is a chain: each value depends on
-the one before, so that a wrong resume shows. <results>/faults.json says what goes wrong in which trial:
+the one before, so that a wrong resume shows. <results>/faults.json (or the file named by FAULTS, for workers that do
+not see it) says what goes wrong in which trial, or in all ("*"); "once" means in the first attempt that gets there:
 
-    {"<trial_id>": {"raise_at": 256}}       every attempt raises there
-    {"<trial_id>": {"raise_once_at": 256}}  only the first attempt does
-    {"<trial_id>": {"wait_once_at": 256}}   the first attempt leaves a note there and waits to be killed
-    {"<trial_id>": {"disk_full_at": 256}}   the kernel refuses the record
-    {"<trial_id>": {"die_at": 256}}         every attempt kills its process there
-    {"<trial_id>": {"warn_at": 256}}        a warning is logged there
+    {"<trial_id>": {"raise_at": 256}}         every attempt raises there
+    {"<trial_id>": {"raise_once_at": 256}}    one attempt does
+    {"<trial_id>": {"wait_once_at": 256}}     one attempt waits there, to be killed
+    {"<trial_id>": {"kill_once_at": 256}}     one attempt is killed there
+    {"<trial_id>": {"stop_once_at": 256}}     the process of one attempt is stopped there: nothing in it runs on
+    {"<trial_id>": {"memory_once_at": 256}}   one attempt finds no memory there
+    {"<trial_id>": {"disk_full_at": 256}}     the kernel refuses the record
+    {"<trial_id>": {"die_at": 256}}           every attempt is killed there
+    {"<trial_id>": {"warn_at": 256}}          a warning is logged there
+    {"<trial_id>": {"pause_s": 0.1}}          every step takes that long
+
+Beside that file each trial leaves <trial_id>.pid, and <trial_id>.waited where something happens once; running/ tells
+how many trials ran at once.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import resource
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from harness.config import SweepConfig
 from harness.jobs import Died, Event, Failed, Finished, Job, execute
@@ -58,24 +70,24 @@ def small_plan(num_prompts: list[int], seeds: int, **changes: Any) -> Plan:
 
 
 def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: int = 1) -> Iterator[StepRecord]:
-    fault = _fault(results_dir, trial.trial_id)
+    notes = _Notes(results_dir, trial.trial_id)
     run = RunDir(directory)
-    with run.lock():
+    with run.lock(), notes.running():
         run.start(trial.config.model_dump(mode="json"), {})
         state = run.load_checkpoint() or {"samples": 0, "value": trial.seed / 10}
-        (directory / "pid").write_text(str(os.getpid()))
         sink = JsonlSink(run.metrics_path)
         while state["samples"] < trial.config.budget_samples:
             state = {
                 "samples": state["samples"] + trial.config.batch.train_batch,
                 "value": (3.7 * state["value"] * (1 - state["value"])) if state["value"] else 0.3,
             }
-            _break(fault, state["samples"], directory)
+            _break(notes, state["samples"])
             record = _record(state)
-            with _no_room_in_files() if fault.get("disk_full_at") == state["samples"] else _room():
+            with _no_room_in_files() if notes.fault.get("disk_full_at") == state["samples"] else nullcontext():
                 sink.write(record)
             yield record
             if state["samples"] % trial.config.checkpoint_every_samples == 0:
+                sink.sync()
                 run.save_checkpoint(state, state["samples"])
         n = state["samples"]
         sink.close(None)
@@ -88,8 +100,7 @@ def no_warm_start(config: Any, results_dir: Path) -> None:
 
 
 def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict[str, Any]:
-    fault = _fault(results_dir, f"timing {trial.arm}")
-    if fault:
+    if _Notes(results_dir, f"timing {trial.arm}").fault:
         raise RuntimeError("no time")
     with open(results_dir / "timed.log", "a") as file:
         file.write(f"{trial.arm} {min_seconds} {os.getpid()}\n")
@@ -103,25 +114,85 @@ def _record(state: dict[str, Any]) -> StepRecord:
     return StepRecord("eval" if is_eval else "train", n, n, n // 8, n / 1000, metrics)
 
 
-def _break(fault: dict[str, int], samples: int, directory: Path) -> None:
+def _break(notes: _Notes, samples: int) -> None:
+    fault = notes.fault
+    time.sleep(fault.get("pause_s", 0))
     if fault.get("raise_at") == samples:
-        raise ZeroDivisionError("a made-up mistake")
-    if fault.get("raise_once_at") == samples and _first_time(directory):
         raise ZeroDivisionError("a made-up mistake")
     if fault.get("warn_at") == samples:
         logging.getLogger("harness.tracking").warning("the mirror is gone")
     if fault.get("die_at") == samples:
         os.kill(os.getpid(), signal.SIGKILL)
-    if fault.get("wait_once_at") == samples and _first_time(directory):
-        time.sleep(600)
+    for name, action in _ONCE.items():
+        if fault.get(f"{name}_once_at") == samples and notes.first_time():
+            action()
 
 
-def _first_time(directory: Path) -> bool:
-    note = directory / "waited"
-    if note.exists():
-        return False
-    note.touch()
-    return True
+def _raise() -> None:
+    raise ZeroDivisionError("a made-up mistake")
+
+
+def _find_no_memory() -> None:
+    """The kernel gives this process no more address space."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**26, limits[1]))
+    try:
+        bytearray(2**30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+_ONCE: dict[str, Callable[[], None]] = {
+    "raise": _raise,
+    "wait": lambda: time.sleep(3600),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "memory": _find_no_memory,
+}
+
+
+class _Notes:
+    """What goes wrong in a trial, and what it leaves for the test."""
+
+    def __init__(self, results_dir: Path, name: str) -> None:
+        path = Path(os.environ.get("FAULTS", results_dir / "faults.json"))
+        faults: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self.fault = {**faults.get("*", {}), **faults.get(name, {})}
+        self._folder, self._name = path.parent, name
+
+    def first_time(self) -> bool:
+        note = self._folder / f"{self._name}.waited"
+        if note.exists():
+            return False
+        note.touch()
+        return True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the trials that run, this one included, by locks that no death leaves behind."""
+        (self._folder / f"{self._name}.pid").write_text(str(os.getpid()))
+        folder = self._folder / "running"
+        folder.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", suffix=".lock", dir=folder, delete=False) as mine:
+            fcntl.flock(mine, fcntl.LOCK_EX)
+            count = sum(_is_held(path) for path in folder.glob("*.lock"))
+            with open(folder / "counts", "a") as counts:
+                counts.write(f"{count}\n")
+            yield
+
+
+def _is_held(path: Path) -> bool:
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def most_at_once(results_dir: Path) -> int:
+    """The most trials that ever ran at one time."""
+    return max(map(int, (results_dir / "running" / "counts").read_text().split()))
 
 
 @contextmanager
@@ -135,20 +206,19 @@ def _no_room_in_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@contextmanager
-def _room() -> Iterator[None]:
-    yield
-
-
-def _fault(results_dir: Path, name: str) -> dict[str, int]:
-    path = results_dir / "faults.json"
-    fault: dict[str, int] = json.loads(path.read_text()).get(name, {}) if path.exists() else {}
-    return fault
-
-
-def set_faults(results_dir: Path, faults: dict[str, dict[str, int]]) -> None:
+def set_faults(results_dir: Path, faults: dict[str, dict[str, Any]]) -> None:
     results_dir.mkdir(parents=True, exist_ok=True)
     (results_dir / "faults.json").write_text(json.dumps(faults))
+
+
+def is_waiting(results_dir: Path, trial: PlannedTrial) -> bool:
+    """Whether its fault that happens once has happened."""
+    return (results_dir / f"{trial.trial_id}.waited").exists()
+
+
+def pid_of(results_dir: Path, trial: PlannedTrial) -> int:
+    """The process of its last attempt."""
+    return int((results_dir / f"{trial.trial_id}.pid").read_text())
 
 
 def trial_folder(results_dir: Path, trial: PlannedTrial) -> Path:
@@ -169,6 +239,10 @@ def undisturbed(trial: PlannedTrial) -> list[tuple[int, float]]:
         value = 3.7 * value * (1 - value) if value else 0.3
         curve.append((samples, value))
     return curve
+
+
+def all_undisturbed(results_dir: Path, plan: Plan) -> bool:
+    return all(values(results_dir, trial) == undisturbed(trial) for trial in plan.trials)
 
 
 def wait_until(

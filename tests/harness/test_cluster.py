@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,25 @@ from harness.errors import EnvironmentProblem
 from harness.execution import ExecutionConfig
 from harness.fitting import num_fitting
 from harness.jobs import Event, Failed, Item, Job
-from harness.plan import Plan, PlannedTrial
+from harness.plan import PlannedTrial
 from harness.run_dir import RunDir
 from harness.sweep import run_jobs, run_sweep
 from harness.tracking.jsonl import read_records
-from tests.harness.faults import FUNCTIONS, set_faults, small_plan, trial_folder, undisturbed, values, wait_until
+from tests.harness.conftest import LIMIT_S, Driver
+from tests.harness.faults import (
+    FUNCTIONS,
+    all_undisturbed,
+    is_waiting,
+    pid_of,
+    set_faults,
+    small_plan,
+    trial_folder,
+    undisturbed,
+    values,
+    wait_until,
+)
 
 NEEDS = ExecutionConfig()
-LIMIT_S = 600.0  # of what takes seconds on a quiet machine
 TWO_WORKERS = {"checkpoint_every_samples": 128, "workers": 2}
 
 
@@ -48,39 +57,9 @@ def items(events: Iterator[Event]) -> list[Any]:
     return [event.value for event in events if isinstance(event, Item)]
 
 
-Driver = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    """Starts sweeps of fault trials in processes of their own; none outlives its test."""
-    started = []
-
-    def start(results: Path, num_trials: int, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.fault_driver", str(results), str(num_trials)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-def is_waiting(results: Path, trial: PlannedTrial) -> bool:
-    return (trial_folder(results, trial) / "waited").exists()
-
-
 def is_alive(results: Path, trial: PlannedTrial) -> bool:
     try:
-        os.kill(int((trial_folder(results, trial) / "pid").read_text()), 0)
+        os.kill(pid_of(results, trial), 0)
     except ProcessLookupError:
         return False
     return True
@@ -88,10 +67,6 @@ def is_alive(results: Path, trial: PlannedTrial) -> bool:
 
 def samples_of(results: Path, trial: PlannedTrial) -> list[int]:
     return [r["samples_trained"] for r in read_records(trial_folder(results, trial) / "metrics.jsonl")[0]]
-
-
-def all_undisturbed(results: Path, plan: Plan) -> bool:
-    return all(values(results, trial) == undisturbed(trial) for trial in plan.trials)
 
 
 def test_a_worker_keeps_to_its_threads_and_has_the_tracking_settings(
@@ -127,7 +102,7 @@ def test_a_killed_worker_costs_its_trial_one_checkpoint_interval_and_the_others_
         # The other worker has done everything else meanwhile.
         others = [RunDir(trial_folder(tmp_path, trial)) for trial in plan.trials if trial is not victim]
         wait_until(lambda: all(run.outcome() is not None for run in others))
-        os.kill(int((trial_folder(tmp_path, victim) / "pid").read_text()), signal.SIGKILL)
+        os.kill(pid_of(tmp_path, victim), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
