@@ -16,7 +16,11 @@ from harness.plan import Plan, make_plan
 from harness.plan_file import store_plan
 from harness.sweep_file import load_sweep
 from harness.tracking.rows import row_of, summary_of
-from tests.harness.wandb_client import KEY, PLAN
+from tests.harness.wandb_client import (
+    KEY,
+    PLAN,
+    own_client,  # noqa: F401  a fixture
+)
 from tests.harness.wandb_server import wandb_server
 
 pytestmark = [pytest.mark.usefixtures("own_client"), pytest.mark.filterwarnings("ignore:Pydantic V1 style")]

@@ -21,7 +21,18 @@ from harness.run_dir import exclusive
 from harness.tracking.jsonl import read_records
 from harness.tracking.rows import row_of
 from harness.tracking.wandb import run_id
-from tests.harness.wandb_client import COMPLETED, KEY, PLAN, TRIAL, attempt, evaluation, record, train, trial_run
+from tests.harness.wandb_client import (
+    COMPLETED,
+    KEY,
+    PLAN,
+    TRIAL,
+    attempt,
+    evaluation,
+    own_client,  # noqa: F401  a fixture
+    record,
+    train,
+    trial_run,
+)
 from tests.harness.wandb_server import WandbServer, wandb_server
 
 pytestmark = pytest.mark.usefixtures("own_client")

@@ -17,7 +17,15 @@ from harness.plan import PlannedTrial
 from harness.tracking.wandb import run_id, tracking_mode
 from harness.tracking.wandb_sink import WandbSink
 from tests.harness.faults import small_plan
-from tests.harness.wandb_client import COMPLETED, KEY, TRIAL, attempt, evaluation, train
+from tests.harness.wandb_client import (
+    COMPLETED,
+    KEY,
+    TRIAL,
+    attempt,
+    evaluation,
+    own_client,  # noqa: F401  a fixture
+    train,
+)
 from tests.harness.wandb_server import wandb_server
 
 CLOSED = "http://127.0.0.1:9"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
+import harness.tracking.wandb_sink as sink_module
 from harness.plan import PlannedTrial
 from harness.run_dir import RunDir
 from harness.tracking.jsonl import JsonlSink
@@ -16,6 +20,22 @@ KEY = "0123456789abcdef" * 3
 PLAN = small_plan([8], seeds=2, tracking={"project": "invariance", "tags": ["mine"]})
 TRIAL = PLAN.trials[0]
 COMPLETED = TrialOutcome("completed", "the sample budget is used", 128, 128, 2, 3.5, 1)
+
+
+@pytest.fixture
+def own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A client that has read nobody's settings, in a process state that no earlier failure has marked."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "client"))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setattr(sink_module, "_online_failed", False)
+    monkeypatch.setattr(sink_module, "_warned", False)
+    yield
+    import wandb
+
+    wandb.teardown()
 
 
 def train(samples: int) -> StepRecord:
