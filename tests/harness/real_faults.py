@@ -57,9 +57,9 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
                     process.kill()
 
 
-def members_of(raylet: psutil.Process | None) -> list[psutil.Process]:
-    """The processes of trials beside their own, on the node of the raylet."""
-    children = raylet.children(recursive=True) if raylet else []
+def members_of(ancestor: psutil.Process | None) -> list[psutil.Process]:
+    """The processes of trials beside their own, among those that `ancestor` (a raylet, or who started it) started."""
+    children = ancestor.children(recursive=True) if ancestor else []
     return [child for child in children if child.name().startswith("ray::Member")]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from harness.sweep import run_sweep
 from harness.tracking.jsonl import read_records
 from harness.update import Progress, run_update
 from tests.harness.faults import wait_until
+from tests.harness.real_faults import members_of
 from tests.harness.small import planned_trial
 
 STREAMING: dict[str, Any] = {
@@ -59,10 +58,9 @@ def test_an_engine_killed_in_mid_stream_costs_what_was_in_flight_and_no_attempt(
 
     def kill() -> None:
         wait_until(lambda: metrics.exists() and len(metrics.read_bytes().splitlines()) > 20)
-        for process in psutil.process_iter(["pid", "cmdline"]):
-            if "ray::_Member" in " ".join(process.info["cmdline"] or []):
-                os.kill(process.info["pid"], signal.SIGKILL)
-                killed.append(process.info["pid"])
+        for process in members_of(psutil.Process()):  # of this Ray: others may run on the machine
+            process.kill()
+            killed.append(process.pid)
 
     killer = threading.Thread(target=kill)
     killer.start()
