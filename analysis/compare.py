@@ -67,7 +67,7 @@ def _write(found: dict[str, Any], sides: list[Side], names: list[str], folder: P
 
 def _print(found: dict[str, Any], names: list[str], paths: list[Path]) -> None:
     console = plain_console()
-    for table in (_quantities(found, names), _arms(found)):
+    for table in (_quantities(found, names), _arms(found, "r_N"), _arms(found, "r_T")):
         console.print(table)
         console.print()
     _print_lines(console, [f"1: {names[0]}, 2: {names[1]}.", *found["headline"], *found["warnings"]])
@@ -83,7 +83,9 @@ def _print_lines(console: Console, lines: list[str]) -> None:
 def _quantities(found: dict[str, Any], names: list[str]) -> Table:
     table = _table("", *names, f"{names[1]} / {names[0]}")
     for row in found["quantities"]:
-        table.add_row(row["name"], *(interval(value, 0) for value in row["values"]), interval(row["ratio"]))
+        table.add_row(
+            row["name"], *(interval(value, _digits(value)) for value in row["values"]), interval(row["ratio"])
+        )
     for network, slope in found["slopes"].items():
         if any(value["estimate"] is not None for value in slope["values"]):
             cells = [interval(value) for value in slope["values"]]
@@ -91,12 +93,15 @@ def _quantities(found: dict[str, Any], names: list[str]) -> Table:
     return table
 
 
-def _arms(found: dict[str, Any]) -> Table:
-    short = [f"{key} {which}" for key in ("r_N", "r_T") for which in ("1", "2", "2/1")]
-    table = _table("arms of both", *short)
+def _digits(value: dict[str, Any]) -> int:
+    """Three digits or more of what is small: rates of large models are a few samples a second."""
+    return 0 if value["estimate"] is None or value["estimate"] >= 100 else 2
+
+
+def _arms(found: dict[str, Any], key: str) -> Table:
+    table = _table("arms of both", *(f"{key} {which}" for which in ("1", "2", "2/1")))
     for row in found["arms"]:
-        cells = [[*row[key]["values"], row[key]["ratio"]] for key in ("r_N", "r_T")]
-        table.add_row(label(row), *(interval(value) for each in cells for value in each))
+        table.add_row(label(row), *(interval(value) for value in [*row[key]["values"], row[key]["ratio"]]))
     return table
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analysis.findings_words import percent_off
+from analysis.penalty import ALIGNED_HIGH
 from analysis.words import interval, number
 
 Report = Mapping[str, Any]
@@ -126,7 +127,9 @@ def regime_sentences(report: Report) -> list[str]:
     )
     filled, lost = batch_text(generation), batch_text(knee)
     reached = f"r_N reaches 4/3 at B = {lost}"
-    never = f"r_N stays below 4/3 up to B = {_largest(report):,}"
+    sure = _surely_below(report)
+    never = f"r_N {'stays below' if sure else 'is not shown to reach'} 4/3 up to B = {_largest(report):,}"
+    worth = ": larger batches are worth a try" if sure else ""
     found = {
         "generation_first": (
             f"Generation is filled first: {filled} responses in flight have 90% of its largest rate, while "
@@ -145,9 +148,16 @@ def regime_sentences(report: Report) -> list[str]:
             f"Neither knee is shown to come first: {reached}, and generation has 90% of its largest rate from {filled} "
             "responses in flight."
         ),
-        "neither_reached": f"No knee is reached: {never}, and generation still gains: larger batches are worth a try.",
+        "neither_reached": f"No knee is reached: {never}, and generation still gains{worth}.",
     }
     return [found[report["regime"]]] if report["regime"] in found else []
+
+
+def _surely_below(report: Report) -> bool:
+    """Whether every arm of the reference's rule has an upper limit of r_N below 4/3."""
+    own = next(arm["lr_rule"] for arm in report["arms"] if arm["arm"] == report["reference_arm"])
+    limits = [arm["r_N"]["ci95"][1] for arm in report["arms"] if arm["lr_rule"] == own]
+    return all(limit is not None and limit < ALIGNED_HIGH for limit in limits)
 
 
 def _unreached(knee: Mapping[str, Any]) -> bool:

@@ -30,9 +30,12 @@ from analysis.penalty import Interval
 SETTING = "a setting"
 
 
+PUBLISHED = Path(__file__).resolve().parent.parent / "results" / "paper"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("results/paper"), help="facts, derivations, table")
+    parser.add_argument("folder", type=Path, nargs="?", default=PUBLISHED, help="facts, derivations, table")
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of tables")
 
 

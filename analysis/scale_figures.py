@@ -116,7 +116,8 @@ def critical(axes: Axes, report: Report, tables: Tables) -> None:
                 "", (row.high / 1.6, place), (row.high, place), arrowprops={"arrowstyle": "->", "color": colour}
             )
     known = rows[["estimate", "low", "high"]].to_numpy()
-    axes.set_xlim(np.nanmin(known) / 1.8, np.nanmax(known) * 1.8)
+    known = known[known > 0]
+    axes.set_xlim(known.min() / 1.8, known.max() * 1.8)
     axes.xaxis.set_major_locator(RoundLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda batch, _: f"{batch:,.0f}"))
     axes.xaxis.minorticks_off()

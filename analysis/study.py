@@ -263,7 +263,9 @@ class Study:
         if not self.learning:
             return decision.Recommendation(None, None, (), "no learning signal: nothing can be said about batches")
         if not self.reference_complete:
+            highest = max((float(curve.scores_K.max()) for curve in self.groups[self.reference]), default=math.nan)
             text = "not every seed of the reference reaches the target, so r_N is undefined"
+            text += f"; its highest score is {highest:.3g}" if math.isfinite(highest) else ""
             return decision.Recommendation(None, None, (), text)
         candidates = [decision.Candidate(arm, self.verdict(arm)[0], self.r_T(arm)) for arm in self.arms]
         faster = [c.arm for c in candidates if c.verdict == "faster"]

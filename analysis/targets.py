@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from analysis.errors import InputError
 from analysis.target import HOLD, Crossing, samples_to_target
@@ -17,6 +18,7 @@ from analysis.target import HOLD, Crossing, samples_to_target
 Points = tuple[np.ndarray, np.ndarray]
 """A curve as (samples_K, scores_K)."""
 FEWEST_STEPS = 10
+RISEN = 0.9
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,12 @@ def reached_levels(curves: Sequence[Points]) -> list[float]:
 
 
 def default_target(reference_curves: Sequence[Points]) -> Target:
-    """The highest round level that every seed of the reference has held with a fifth of its samples left.
+    """The highest round level that every seed of the reference has held with a fifth of its samples left, still rising.
 
     reference_curves: (samples_K, scores_K) of each seed. A target holds when the score stays at it until 1.25 N*
-    (analysis.target), hence N* must lie within 1 / 1.25 of what was recorded. Where no level does, the lowest one
-    stands in, and the report tells of the seeds that do not reach it.
+    (analysis.target), hence N* must lie within 1 / 1.25 of what was recorded. Still rising: at most nine tenths of the
+    way from the first to the last score of each seed's isotonic fit, since near a plateau N* says little. Where no
+    level does, the lowest one stands in, and the report tells of the seeds that do not reach it.
 
     >>> curve = np.arange(0, 11_000, 1000), np.linspace(0.0, 1.0, 11)
     >>> default_target([curve]).value
@@ -77,12 +80,21 @@ def default_target(reference_curves: Sequence[Points]) -> Target:
             float(reference_curves[0][1].max()), "the reference's highest score: no round level lies above its first"
         )
     step = levels[1] - levels[0] if len(levels) > 1 else levels[0]
-    held = [level for level in levels if _held(reference_curves, float(level))]
+    flat = min(_nearly_flat(scores_K) for _, scores_K in reference_curves)
+    held = [level for level in levels if level <= flat and _held(reference_curves, float(level))]
     if held:
-        text = "the highest that every seed of the reference has held with a fifth of its samples left"
+        text = (
+            "the highest that every seed of the reference holds with a fifth of its samples left and a tenth to rise"
+        )
         return Target(float(held[-1]), f"of the multiples of {step:.6g}, {text}")
     text = "the lowest above the reference's first scores: not every seed holds one with a fifth of its samples left"
     return Target(float(levels[0]), f"of the multiples of {step:.6g}, {text}")
+
+
+def _nearly_flat(scores_K: np.ndarray) -> float:
+    """The score at nine tenths of the rise of the isotonic fit."""
+    fit_K = isotonic_regression(scores_K).x
+    return float(fit_K[0] + RISEN * (fit_K[-1] - fit_K[0])) + 1e-9
 
 
 def _held(curves: Sequence[Points], level: float) -> bool:

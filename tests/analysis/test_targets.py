@@ -35,14 +35,20 @@ def test_the_default_is_the_highest_level_that_every_seed_holds_to_the_end() -> 
     found = default_target([RISING, slower])
     assert found.value == 0.5
     assert found.rule == (
-        "of the multiples of 0.05, the highest that every seed of the reference has held with a fifth of its samples left"
+        "of the multiples of 0.05, the highest that every seed of the reference holds with a fifth of its samples left and a "
+        "tenth to rise"
     )
     assert reached_levels([RISING, slower])[-1] == 0.55
 
 
 def test_a_level_that_is_lost_again_is_not_held() -> None:
     """0.35 to 0.5 are reached at 5,000 and lost at 6,000, within a quarter; 0.3 is held from 3,000 to 4,000."""
-    assert default_target([curve(0.0, 0.1, 0.2, 0.3, 0.3, 0.5, 0.1, 0.3, 0.3, 0.3, 0.3)]).value == 0.3
+    assert default_target([curve(0.0, 0.1, 0.2, 0.3, 0.3, 0.5, 0.1, 0.3, 0.3, 0.3, 0.4)]).value == 0.3
+
+
+def test_a_level_on_the_plateau_is_no_target() -> None:
+    """0.55 is held from 4,000 on, but the curve ends at 0.56: nine tenths of its rise are 0.504."""
+    assert default_target([curve(0.0, 0.2, 0.4, 0.5, 0.55, 0.56, 0.56, 0.56, 0.56, 0.56, 0.56)]).value == 0.5
 
 
 def test_without_a_level_that_holds_the_lowest_stands_in() -> None:
