@@ -38,6 +38,20 @@ FINISHED = ("completed", "diverged")
 Asked = float | Literal["auto"] | None
 
 
+OF_THE_TRIAL = (
+    "model",
+    "task",
+    "batch",
+    "algorithm",
+    "optimizer",
+    "critic_optimizer",
+    "evaluation",
+    "budget_samples",
+    "seed",
+)
+"""Sections of a configuration that no finished trial survives a change of."""
+
+
 @dataclass(frozen=True)
 class Sweep:
     """One sweep as tidy tables; samples are responses, times are seconds.
@@ -46,9 +60,9 @@ class Sweep:
              (B = P*G, responses), lr (NaN: not known), lr_rule, whatever else was varied, and `in_flight`, the most
              responses generated at once.
     trials:  one row per planned trial, index `trial_id`: arm, seed, status (completed | diverged | failed |
-             interrupted | unfinished | missing | unreadable | duplicate), reason, samples_trained, budget_samples (NaN:
-             not stated), attempts (NaN: not stated), num_bad_lines (skipped), num_superseded (records that a later
-             attempt made again), commit.
+             interrupted | unfinished | missing | unreadable | foreign | duplicate), reason, samples_trained,
+             budget_samples (NaN: not stated), attempts (NaN: not stated), num_bad_lines (skipped), num_superseded
+             (records that a later attempt made again), commit.
     evals:   one row per evaluation: trial_id, arm, seed, samples_trained, samples_generated, optimizer_steps, wall_s
              and a column per metric. Increasing in samples_trained within a trial.
     updates: one row per train record: the same, step, num_prompts, group_size, lr, tokens_*, samples_dropped, the
@@ -164,6 +178,9 @@ def _read_trial(directory: Path, planned: PlannedTrial) -> tuple[dict[str, Any],
     kinds, num_no_records = records_by_kind(lines)
     counting = {kind: latest(found) for kind, found in kinds.items()}
     status, reason = outcome_of(directory / "outcome.json", started=bool(lines))
+    others = foreign_sections(read_object(directory / "config.json"), planned)
+    if others:
+        status, reason = "foreign", f"its config.json is not the plan's: it differs in {', '.join(others)}"
     commit = read_object(directory / "provenance.json").get("commit")
     budget = number(planned.configured("budget_samples"))
     row = {
@@ -178,6 +195,14 @@ def _read_trial(directory: Path, planned: PlannedTrial) -> tuple[dict[str, Any],
         "commit": commit if isinstance(commit, str) else None,
     }
     return row, {kind: table(found, identity, kind) for kind, found in counting.items()}
+
+
+def foreign_sections(config: dict[str, Any], planned: PlannedTrial) -> list[str]:
+    """Where a trial's own configuration is not the plan's: somebody moved a folder, or edited one of the two."""
+    stated = planned.config if isinstance(planned.config, dict) else {}
+    if "imported" in config:
+        return []
+    return [name for name in OF_THE_TRIAL if name in config and name in stated and config[name] != stated[name]]
 
 
 def _without_duplicates(trials: pd.DataFrame) -> pd.DataFrame:

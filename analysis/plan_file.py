@@ -161,6 +161,11 @@ def read_plan(folder: Path) -> Plan:
         raise InputError(f"{file} holds {_shown(content)}, needed is an object of format {FORMAT}")
     if type(content.get("format")) is not int or content["format"] != FORMAT:
         raise InputError(f"{file} has format {_shown(content.get('format'))}; this version reads format {FORMAT}")
+    return check_plan(content, file)
+
+
+def check_plan(content: dict[str, Any], file: Path) -> Plan:
+    """The plan that a JSON object holds. Raises InputError, naming the file, where it is not what format 1 says."""
     try:
         return Plan.model_validate(content)
     except ValidationError as error:

@@ -43,9 +43,16 @@ def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     if report["profile"]:
         figures.append(draw_profile(sweep.path, folder / "figures"))
     page, data = folder / "report.html", folder / "report.json"
-    page.write_text(render_page(report, figures), encoding="utf-8")
-    data.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    _replace(page, render_page(report, figures))
+    _replace(data, json.dumps(report, indent=1, allow_nan=False) + "\n")
     return report, [page, data, folder / "tables", folder / "figures", *kept]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file whole or leave it as it is."""
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def keep_other_target(folder: Path, target: float) -> list[Path]:

@@ -46,16 +46,18 @@ class Stored:
 
 
 def stored_trials(folder: Path) -> list[Stored]:
-    """The imported trials of a sweep's folder; InputError where the folder holds a sweep that was not imported."""
-    if not (folder / "plan.json").exists():
-        return []
-    if not read_object(folder / "plan.json").get("imported"):
+    """The imported trials of a sweep's folder; InputError where it holds what an import would replace."""
+    planned = (folder / "plan.json").exists()
+    if planned and not read_object(folder / "plan.json").get("imported"):
         raise InputError(f"{folder} holds a sweep that was not imported: name another --out")
     found = []
-    for config in sorted(folder.glob("trials/*/config.json")):
-        value = read_object(config)
-        if "imported" in value:
-            found.append(Stored(config.parent.name, value))
+    for trial in sorted(folder.glob("trials/*")):
+        value = read_object(trial / "config.json")
+        if not planned or not isinstance(value.get("imported"), dict) or "batch" not in value:
+            raise InputError(
+                f"{trial} is there but no imported run that can be read: move it away, or name another --out"
+            )
+        found.append(Stored(trial.name, value))
     return found
 
 

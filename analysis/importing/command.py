@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from analysis.importing.formats import MODULES, is_online, logs_under, reader_of
 from analysis.importing.plan import Choices, plan_of, stored_choices
 from analysis.importing.run import ImportedRun, Options
 from analysis.importing.write import config_of, write_trial
+from analysis.plan_file import check_plan
 
 LIST_COLUMNS = ("path", "format", "arm", "seed", "num_prompts", "group_size", "lr")
 EPILOG = """
@@ -78,6 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import, write the sweep and print what was found and assumed. Nothing is written where an input is wrong."""
+    for name, value in (("--target", options.target), ("--lr", options.lr)):
+        if value is not None and not math.isfinite(value):
+            raise InputError(f"{name} {value}: needed is a finite number")
+    if options.lr is not None and options.lr <= 0:
+        raise InputError(f"--lr {options.lr:g}: needed is a number above 0")
     known, choices = stored_trials(options.out), _choices(options)
     runs, unknown = [], []
     for log in _logs(options):
@@ -87,11 +94,12 @@ def run(options: argparse.Namespace) -> int:
         if log.options.seed is not None and len(found) > 1:
             raise InputError(f"--seed {log.options.seed}: {log.path} holds {len(found)} logs; a seed is of one")
         for path, name in found:
-            runs += [_completed(one, log, path) for one in reader_of(name).read(path, log.options)]
+            runs += [_completed(one, log, path) for one in _read(path, name, log.options)]
         unknown += _unrecognised(log.path, [path for path, _ in found])
     trials = _identified(known, runs)
     new = {trial_id for trial_id, _, one in trials if one is not None}
     plan = plan_of(options.out.resolve().name, [Stored(i, config) for i, config, _ in trials], choices)
+    check_plan(plan, options.out / "plan.json")
     options.out.mkdir(parents=True, exist_ok=True)
     for trial_id, config, one in trials:
         if one is not None:
@@ -101,6 +109,17 @@ def run(options: argparse.Namespace) -> int:
     partial.replace(options.out / "plan.json")
     print_import(options.out, len(new), unknown)
     return 0
+
+
+def _read(path: Path, name: str, options: Options) -> list[ImportedRun]:
+    """The runs of a log. Whatever else a damaged file makes a reader stumble over is wrong input too."""
+    try:
+        return list(reader_of(name).read(path, options))
+    except (InputError, OSError, ImportError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InputError(f"{path} cannot be read as a log of {name} ({what[:200]}); is it damaged?") from error
 
 
 def _choices(options: argparse.Namespace) -> Choices:
