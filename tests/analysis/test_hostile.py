@@ -125,3 +125,25 @@ def damage(sweep: Path, rng: random.Random) -> None:
     way, path = rng.choice(ways)
     if path.is_file():
         way(path, rng)
+
+
+def test_markup_in_any_file_is_text_in_the_report(whole: Path, tmp_path: Path) -> None:
+    """Every text, and the name of every metric and field that the report does not know, is an element that would load."""
+    sweep, bait = shutil.copytree(whole, tmp_path / "baited"), '"><img src=x onerror=alert(1)><script>alert(1)</script>'
+
+    def baited(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: baited(item) for key, item in value.items()} | {bait: bait}
+        return bait if value is None else value
+
+    for path in [*sweep.rglob("metrics.jsonl"), sweep / "timing.jsonl"]:
+        lines = [json.dumps(baited(json.loads(line)) | {"note": bait}) for line in path.read_text().splitlines()]
+        path.write_text("\n".join([*lines, json.dumps({"round": 1, "arm": bait}), json.dumps({"kind": bait})]) + "\n")
+    for path in sweep.rglob("provenance.json"):
+        path.write_text(json.dumps(dict.fromkeys(("commit", "python", "packages", "hardware"), bait)))
+    first = sorted((sweep / "trials").iterdir())[0]
+    (first / "outcome.json").write_text(json.dumps({"status": "failed", "reason": bait}))
+    assert main(["report", str(sweep)]) == 0
+    page = (sweep / "report" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in page  # the reason is shown
+    assert "<script" not in page and "<img src=x" not in page
