@@ -108,6 +108,17 @@ def regime(share: float) -> str:
     return "far from full" if share >= 0.5 else "filling up" if share >= 0.1 else "full"
 
 
+def regimes(share: Interval) -> str:
+    """The regime at both limits of the interval, where it has some.
+
+    >>> regimes(Interval(0.55, 0.21, 0.79)), regimes(Interval(0.75, 0.7, 0.8)), regimes(Interval(0.3))
+    ('filling up to far from full', 'far from full', 'filling up')
+    """
+    assert share.estimate is not None
+    found = [regime(limit) for limit in (share.low, share.high) if limit is not None] or [regime(share.estimate)]
+    return " to ".join(dict.fromkeys(found))
+
+
 def beside_published(
     curves: Mapping[Phase, Sequence[Curve]], reference_batch: int, folder: Path = PAPER
 ) -> list[dict[str, Any]]:
@@ -142,6 +153,6 @@ def _ours(curve: Curve | None, ours: Growth | None, matched_at: float | None) ->
         return {"ours": None, "flag": "not measured" if curve is None else "no two batches with this factor"}
     share = ours.fixed_frac
     found = {"ratio": interval_json(ours.ratio), "batches": [ours.smaller, ours.larger], "source": curve.source}
-    found |= {"fixed_frac": interval_json(share), "regime": regime(ours.fixed_frac.estimate)}
+    found |= {"fixed_frac": interval_json(share), "regime": regimes(share)}
     knee = interval_json(curve.knee or Interval(), "no plateau is reached, or no knee is known")
     return {"ours": found | {"matched_at": matched_at, "knee": knee}}

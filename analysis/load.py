@@ -66,9 +66,10 @@ class Sweep:
     evals:   one row per evaluation: trial_id, arm, seed, samples_trained, samples_generated, optimizer_steps, wall_s
              and a column per metric. Increasing in samples_trained within a trial.
     updates: one row per train record: the same, step, num_prompts, group_size, lr, tokens_*, samples_dropped, the
-             seconds of the phases (generate_s, reward_s, train_s, sync_s; undivided_s of imported runs), a column per
-             metric, `samples` (responses of this update; NaN after a gap in the records) and `samples_before`
-             (samples_trained of the policy that the update started from).
+             seconds of the phases (generate_s, reward_s, train_s, sync_s; undivided_s of imported runs), what the roles
+             did of them (engine_busy_frac, trainer_busy_frac, in_flight_mean, tail_frac; see results/README.md), a
+             column per metric, `samples` (responses of this update; NaN after a gap in the records) and
+             `samples_before` (samples_trained of the policy that the update started from).
     timing:  one row per measurement of the timing pass: round, arm, samples, tokens, updates, seconds of the phases.
 
     target:  the score to reach; target_rule says in words who or what chose it.

@@ -21,9 +21,11 @@ PHASES = ("generate", "reward", "train", "sync", "undivided")
 PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
 COUNTERS = ("samples_trained", "samples_generated", "optimizer_steps", "wall_s")
 TRAIN_FIELDS = ("step", "num_prompts", "group_size", "lr", "tokens_generated", "tokens_trained", "samples_dropped")
+ROLES = ("engine", "trainer")
+ROLE_COLUMNS = ("engine_busy_frac", "trainer_busy_frac", "in_flight_mean", "tail_frac")
 IDENTITY = ("trial_id", "arm", "seed")
 # A metric of one of these names would take the place of a column.
-RESERVED = {*IDENTITY, *COUNTERS, *TRAIN_FIELDS, *PHASE_COLUMNS, "samples", "samples_before"}
+RESERVED = {*IDENTITY, *COUNTERS, *TRAIN_FIELDS, *PHASE_COLUMNS, *ROLE_COLUMNS, "samples", "samples_before"}
 STATUSES = ("completed", "diverged", "failed", "interrupted")
 # Beyond this no score, norm or time is meant; its square is still a number.
 LARGEST = 1e100
@@ -127,11 +129,19 @@ def table(records: list[dict[str, Any]], identity: Mapping[str, Any], kind: str)
         columns |= {name: _column(records, name) for name in TRAIN_FIELDS}
         seconds = [record.get("seconds", {}) for record in records]
         columns |= {f"{phase}_s": _column(seconds, phase, low=0.0) for phase in PHASES}
+        columns |= _roles(records)
     metrics = [record["metrics"] for record in records]
     names = dict.fromkeys(name for found in metrics for name in found if name == readable(name))
     columns |= {name: _column(metrics, name) for name in names if name not in RESERVED}
     found = pd.DataFrame({**{k: np.full(len(records), v) for k, v in identity.items()}, **columns})
     return _with_sample_counts(found, _column(records, "samples_before", low=0.0)) if kind == "train" else found
+
+
+def _roles(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """What engine and trainer did of the time."""
+    parts = {role: [part if isinstance(part := record.get(role), dict) else {} for record in records] for role in ROLES}
+    busy = {f"{role}_busy_frac": _column(parts[role], "busy_frac", low=0.0) for role in ROLES}
+    return busy | {name: _column(parts["engine"], name, low=0.0) for name in ROLE_COLUMNS[2:]}
 
 
 def _column(rows: list[dict[str, Any]], name: str, low: float = -math.inf) -> np.ndarray:

@@ -12,6 +12,7 @@ from analysis.findings import findings, noise_json
 from analysis.growth_report import speed_of
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
 from analysis.plain import interval_json, plain
+from analysis.roles import roles
 from analysis.scales import Scales, Slope
 from analysis.study import Study, Trial
 from analysis.target import HOLD
@@ -47,6 +48,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         **critical_report(scales),
         **findings(scales),
         **speed,
+        "roles": roles(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
         "errors": errors_of(study) + problems,

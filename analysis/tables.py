@@ -19,6 +19,8 @@ from analysis.study import Study
 
 MATCHED = ("arm", "group_size", "equivalent", "r_N", "optimal_step", "adam", "dead_frac", "noise_trace", "split_trace")
 MOVES = ("update_norm", "kl", "update_norm_per_sample", "kl_per_sample")
+SHARES = ("engine_busy_frac", "trainer_busy_frac", "overlap_frac", "in_flight_mean", "tail_frac")
+ROLES = ["arm", "train_batch", "mode", *SHARES]
 CADENCE = ("arm", "optimizer_steps_per_batch", "train_batch", *MOVES)
 
 
@@ -38,6 +40,7 @@ def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dic
         "cadence": _flat(report["cadence"], CADENCE),
         "throughput": _throughput(report),
         "growth": _growth(report),
+        "roles": pd.DataFrame(report["roles"], columns=ROLES),
         "excluded": pd.DataFrame(report["excluded"], columns=["trial_id", "status", "reason"]),
     }
     # A column without a single value would be one of objects, which no figure can draw.

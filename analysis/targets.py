@@ -83,9 +83,7 @@ def default_target(reference_curves: Sequence[Points]) -> Target:
     flat = min(_nearly_flat(scores_K) for _, scores_K in reference_curves)
     held = [level for level in levels if level <= flat and _held(reference_curves, float(level))]
     if held:
-        text = (
-            "the highest that every seed of the reference holds with a fifth of its samples left and a tenth to rise"
-        )
+        text = "the highest that every seed of the reference holds with a fifth of its samples left and a tenth to rise"
         return Target(float(held[-1]), f"of the multiples of {step:.6g}, {text}")
     text = "the lowest above the reference's first scores: not every seed holds one with a fifth of its samples left"
     return Target(float(levels[0]), f"of the multiples of {step:.6g}, {text}")

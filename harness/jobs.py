@@ -130,7 +130,8 @@ def execute(job: Job) -> Iterator[Event]:
             end = describe_failure(job.key, error)
         else:
             end = Finished(job.key)
-        yield from warnings
+        while warnings:  # not `yield from`: Ray sends to the generator, and a deque takes nothing
+            yield warnings.popleft()
         yield end
 
 
