@@ -11,7 +11,7 @@ SYNC = $(PY) -m harness sync $$f --results $(RESULTS)
 EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup engines plan sweep study report status sync dashboard test check bench notebook clean
+.PHONY: setup engines plan sweep study report status sync dashboard test check gpu-check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -41,6 +41,7 @@ sync: setup; @$(call EACH,$(SYNC))
 dashboard: setup; @$(call EACH,$(PY) -m harness dashboard $$f --results $(RESULTS))
 test: check engines; @$(PY) -m pytest
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
+gpu-check: setup; @$(PY) -m tests.gpu.check
 bench: .venv/.stamp-bench; @$(PY) -m tests.bench
 notebook: setup; @$(call EACH,SWEEP_DIR=$(RESULTS)/$$(basename $$f .yaml) $(PY) -m nbconvert --to html --execute --output-dir $(RESULTS)/$$(basename $$f .yaml)/report analysis/notebooks/*.ipynb)
 clean:; @rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info build; find harness analysis tests -name __pycache__ -prune -exec rm -rf {} +
