@@ -70,6 +70,10 @@ def read(path: Path, options: Options) -> list[ImportedRun]:
     own = [name for name in RUN if name in table]
     if not own:
         return [_run(path, path.stem, table, names, options)]
+    for name in {"run", "arm", "seed"} & set(own):
+        if table[name].isna().any():
+            row = int(table[name].isna().argmax()) + 1
+            raise InputError(f"{path}: row {row} has no {name}, which others have; needed is one in each row")
     found = []
     for key, rows in table.groupby(own, sort=False, dropna=False):
         said = dict(zip(own, key, strict=True))

@@ -60,6 +60,12 @@ def test_a_damaged_log_is_a_sentence(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_row_without_its_arm_is_no_arm(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table.write_text("step,score,arm\n1,0.1,a\n2,0.2,a\n3,0.3,\n")
+    assert imported(table, tmp_path / "out") == 2
+    assert "row 3 has no arm, which others have" in capsys.readouterr().err
+
+
 def test_the_folder_of_another_trial_is_no_data(tmp_path: Path) -> None:
     """Two arms' configurations in the plan; the first trial's folder holds the second's."""
     sweep = write_sweep(tmp_path / "sweep")
