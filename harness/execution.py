@@ -141,6 +141,13 @@ class ExecutionConfig(Strict):
                 f"execution.gpus_per_rank: {self.gpus_per_rank:g}; an engine in the layout colocated takes turns "
                 "with a rank on one GPU, needs at most 1 (execution.layout separate gives engines GPUs of their own)"
             )
+        parallel = self.vllm.tensor_parallel
+        own = self.gpus_per_engine if self.layout == "separate" else self.gpus_per_rank
+        if self.engine == "vllm" and parallel > 1 and 0 < own < parallel:
+            raise InputError(
+                f"execution.vllm.tensor_parallel: {parallel}; an engine has {own:g} GPUs here, needs {parallel}: "
+                f"execution.layout separate and execution.gpus_per_engine {parallel}"
+            )
         return self
 
     @property

@@ -145,6 +145,8 @@ def _nearest_name(wrong: str, dotted: str, beside: list[str], model: type[BaseMo
         return f"; did you mean {section + '.' if section else ''}{near[0]}?"
     shallow_first = sorted(field_names(model), key=lambda name: name.count("."))
     elsewhere = difflib.get_close_matches(wrong, [name.rpartition(".")[2] for name in shallow_first], n=1)
+    if elsewhere and elsewhere[0] == wrong and dotted in shallow_first:
+        return f"; another {section} has it"
     if elsewhere:
         return f"; did you mean {next(name for name in shallow_first if name.rpartition('.')[2] == elsewhere[0])}?"
     return f"; known: {', '.join(beside)}"

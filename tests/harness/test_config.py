@@ -62,6 +62,11 @@ def test_a_file_gives_its_values_and_the_defaults(tmp_path: Path) -> None:
         ({"evaluaton": {}}, "evaluaton: unknown; did you mean evaluation?"),
         ({"task": {"name": "digit_sums", "digits": 3}}, "task.digits: unknown; did you mean task.num_digits?"),
         ({"model": {"warm_start": {"step": 3}}}, "model.warm_start.step: unknown; did you mean model.warm_start.steps?"),
+        ({"task": {"name": "reasoning_gym", "generator": "leg_counting", "num_digits": 6}}, "task.num_digits: unknown; another task has it"),
+        (
+            {"execution": {"engine": "vllm", "gpus_per_rank": 1.0, "vllm": {"tensor_parallel": 2}}},
+            "execution.vllm.tensor_parallel: 2; an engine has 1 GPUs here, needs 2: execution.layout separate and execution.gpus_per_engine 2",
+        ),
         # wrong types
         ({"budget_samples": 1024.0}, "budget_samples: 1024.0; needs a whole number; write 1024"),
         ({"budget_samples": True}, "budget_samples: true; needs a whole number"),
