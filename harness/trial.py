@@ -105,10 +105,15 @@ def _loop(
             update = run_update(parts, progress, intake)
             yield keep(_train_record(parts, progress, started_s, update, intake))
             require_agreement(config, update, progress.rollout_batches - 1)
-            with intake.paused() if intake else nullcontext():
-                if passed(config.evaluation.every_samples, before, progress.samples_trained):
+            score, save = (
+                passed(every, before, progress.samples_trained)
+                for every in (config.evaluation.every_samples, config.checkpoint_every_samples)
+            )
+            # A pause waits for the engine's step, so there is none without a reason.
+            with intake.paused() if intake and (score or save) else nullcontext():
+                if score:
                     yield keep(_eval_record(parts, progress, started_s))
-                if passed(config.checkpoint_every_samples, before, progress.samples_trained):
+                if save:
                     saving_s = time.perf_counter()
                     truth.sync()
                     _save(run, parts, progress)
