@@ -121,11 +121,13 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
     def policy() -> PreTrainedModel:
         return load_policy(config, tokenizer, results_dir)
 
-    model = policy()
     on_ranks = config.execution.trainer == "deepspeed"
-    models = (
-        _on_ranks(config, results_dir, needs, spawn, processes) if on_ranks else _here(config, needs, model, policy)
-    )
+    models = _on_ranks(config, results_dir, needs, spawn, processes) if on_ranks else _here(config, needs, policy)
+
+    def local_model() -> PreTrainedModel:
+        """The trainer's own module, where it is in this process."""
+        return models.trainer.model if isinstance(models.trainer, TorchTrainer) else policy()
+
     proximal = None
     if needs.proximal_samples is not None:
         proximal = MovingPolicy(policy(), needs.proximal_samples, micro, temperature, longest_shared_row)
@@ -134,7 +136,7 @@ def _build(config: TrialConfig, results_dir: Path, spawn: Spawn, processes: Exit
         task=task,
         scorer=processes.enter_context(closing(make_scorer(task, config.task, config.execution.reward_workers))),
         tokenizer=tokenizer,
-        engine=_engine(config, results_dir, model, tokenizer, spawn, processes),
+        engine=_engine(config, results_dir, local_model, tokenizer, spawn, processes),
         trainer=models.trainer,
         algorithm=algorithm,
         reference=models.reference,
@@ -155,18 +157,18 @@ class _Models:
     critic: Critic | None
 
 
-def _here(config: TrialConfig, needs: Needs, model: PreTrainedModel, another: Callable[[], PreTrainedModel]) -> _Models:
-    """Models in this process: the trainer has `model`, the others one of their own each."""
+def _here(config: TrialConfig, needs: Needs, policy: Callable[[], PreTrainedModel]) -> _Models:
+    """Models in this process, each of its own."""
     micro, temperature = config.batch_shape.micro, config.sampling.temperature
     longest_shared_row = config.execution.share_prompt_up_to_tokens
     reference, critic = None, None
     if needs.reference:
-        frozen = another().requires_grad_(False)
+        frozen = policy().requires_grad_(False)
         reference = partial(response_logprobs, frozen, micro, temperature, longest_shared_row)
     if needs.critic:
         assert config.critic_optimizer is not None  # the plan makes one for every algorithm with a critic
-        critic = TorchCritic(another(), config.critic_optimizer, micro, longest_shared_row)
-    trainer = TorchTrainer(model, config.optimizer, micro, temperature, longest_shared_row)
+        critic = TorchCritic(policy(), config.critic_optimizer, micro, longest_shared_row)
+    trainer = TorchTrainer(policy(), config.optimizer, micro, temperature, longest_shared_row)
     return _Models(trainer, reference, critic)
 
 
@@ -182,14 +184,14 @@ def _on_ranks(config: TrialConfig, results_dir: Path, needs: Needs, spawn: Spawn
 def _engine(
     config: TrialConfig,
     results_dir: Path,
-    model: PreTrainedModel,
+    model: Callable[[], PreTrainedModel],
     tokenizer: PreTrainedTokenizerBase,
     spawn: Spawn,
     processes: ExitStack,
 ) -> RolloutEngine:
-    """Engines in processes of their own, or one here with `model`: that of the trainer torch, or one of its own."""
+    """Engines in processes of their own, or one here with `model`: no model is loaded where nothing uses it."""
     if not config.execution.num_engines:
-        return TransformersEngine(model, tokenizer, config.batch.gen_batch)
+        return TransformersEngine(model(), tokenizer, config.batch.gen_batch)
     arguments = [(config, results_dir)] * config.execution.num_engines
     members = processes.enter_context(closing(spawn("engine", "harness.rollout.process:EngineProcess", arguments)))
     return EngineReplicas(members)

@@ -96,7 +96,8 @@ class Intake:
             ready = self._ready()[: num_groups - len(taken)]
             self._note_order(ready)
             taken += ready
-            self.waiting = [group for group in self.waiting if all(group is not other for other in ready)]
+            gone = {group.prompt.index for group in ready}
+            self.waiting = [group for group in self.waiting if group.prompt.index not in gone]
             if len(taken) == num_groups:
                 return taken, dropped
             # Out of order everything has to come here to be put into it.
