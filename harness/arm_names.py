@@ -13,6 +13,17 @@ from typing import Any
 from harness.config import Sections, flatten
 
 _LONGEST_ARM_NAME = 100
+# What most arms leave as it is: no part of a name.
+_SILENT = (
+    ("batch.gen_batch", None),
+    ("algorithm.correction", "none"),
+    ("optimizer.name", "adam"),
+    ("optimizer.weight_decay", 0.0),
+    ("optimizer.weight_decay_rule", "fixed"),
+    ("optimizer.clip_norm", None),
+    ("optimizer.clip_norm_rule", "fixed"),
+    ("optimizer.warmup_samples", 0),
+)
 
 
 def arm_names(arms: Sequence[Sections], varied: Sequence[str]) -> list[str]:
@@ -37,14 +48,16 @@ def _name_part(name: str, value: Any) -> str:
     ('lr3e-4', 'small', 'model_seed1')
     >>> _name_part("optimizer.betas", [0.9, 0.95]), _name_part("algorithm.loss_average", "token")
     ('betas0.9_0.95', 'loss_average_token')
-    >>> _name_part("algorithm.critic.lr_rule", "fixed"), _name_part("optimizer.clip_norm", None)
-    ('critic_lr_rule_fixed', 'clip_norm_unset')
+    >>> _name_part("algorithm.critic.lr_rule", "fixed"), _name_part("sampling.max_response_tokens", None)
+    ('critic_lr_rule_fixed', 'max_response_tokens_unset')
     >>> _name_part("execution.mode", "streaming"), _name_part("batch.gen_batch", None)
     ('streaming', '')
     >>> _name_part("algorithm.correction", "none"), _name_part("algorithm.correction", "truncated")
     ('', 'truncated')
+    >>> _name_part("optimizer.weight_decay", 0.0), _name_part("optimizer.weight_decay", 0.1)
+    ('', 'weight_decay0.1')
     """
-    if (name, value) in (("batch.gen_batch", None), ("algorithm.correction", "none")):
+    if (name, value) in _SILENT:
         return ""
     section, _, last = name.rpartition(".")
     plain = {"name": "", "mode": "", "correction": "", "seed": f"{section.replace('.', '_')}_seed"}
@@ -86,8 +99,13 @@ NOT_OF_THE_TRIAL: dict[str, Any] = {
 }
 
 
+# Left out while unset: what says nothing must not rename a trial.
+_TOLD_ONCE_SET = ("stop_past_target_frac",)
+
+
 def digest(config: Sections) -> str:
     """8 hex digits of the sha256 of the whole configuration, less what no record depends on."""
-    content = config.model_dump(mode="json", exclude=NOT_OF_THE_TRIAL)
+    dumped = config.model_dump(mode="json", exclude=NOT_OF_THE_TRIAL)
+    content = {name: value for name, value in dumped.items() if name not in _TOLD_ONCE_SET or value is not None}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
