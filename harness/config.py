@@ -203,6 +203,9 @@ class Sections(Strict):
     timing: TimingConfig = Field(default_factory=TimingConfig, description="timing passes")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="mirror of the records")
     budget_samples: PositiveInt = Field(description="number of samples every trial trains on")
+    stop_past_target_frac: float | None = Field(
+        None, ge=0, description="end a trial that held the target for this share more samples than it took; unset: none"
+    )
 
 
 class SweepConfig(Sections):

@@ -20,6 +20,7 @@ from harness.plan import PlannedTrial
 from harness.provenance import provenance
 from harness.rollout.intake import Intake
 from harness.run_dir import RunDir
+from harness.stopping import Held, evaluations
 from harness.streaming import open_intake
 from harness.tracking.jsonl import JsonlSink, read_records
 from harness.tracking.mirrors import open_mirrors
@@ -85,6 +86,7 @@ def _loop(
     config = parts.config
     started_s = time.perf_counter() - progress.wall_s
     intake = open_intake(parts, progress)
+    held = Held(config, evaluations(run.metrics_path, config.evaluation.metric, progress.samples_trained))
 
     def keep(record: StepRecord) -> StepRecord:
         for name, value in record.metrics.items():
@@ -93,6 +95,7 @@ def _loop(
         for sink in sinks:
             sink.write(record)
         if record.kind == "eval":
+            held.add(record.samples_trained, record.metrics)
             scores = ", ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
             logger.info("evaluated at %s samples: %s", f"{record.samples_trained:,}", scores)
         return record
@@ -101,6 +104,8 @@ def _loop(
         if progress.samples_trained == 0:
             yield keep(_eval_record(parts, progress, started_s))
         while progress.samples_trained < config.budget_samples:
+            if reason := held.well_past(progress.samples_trained):
+                return "completed", reason
             before = progress.samples_trained
             update = run_update(parts, progress, intake)
             yield keep(_train_record(parts, progress, started_s, update, intake))
