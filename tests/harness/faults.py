@@ -12,6 +12,7 @@ not see it) says what goes wrong in which trial, or in all ("*"); "once" means i
     {"<trial_id>": {"memory_once_at": 256}}   one attempt finds no memory there
     {"<trial_id>": {"disk_full_at": 256}}     the kernel refuses the record
     {"<trial_id>": {"die_at": 256}}           every attempt is killed there
+    {"<trial_id>": {"kill_at_end": true}}     one attempt is killed once its outcome is written
     {"<trial_id>": {"warn_at": 256}}          a warning is logged there
     {"<trial_id>": {"pause_s": 0.1}}          every step takes that long
 
@@ -92,6 +93,8 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
         n = state["samples"]
         sink.close(None)
         run.write_outcome(TrialOutcome("completed", "", n, n, n // 8, 1.0, attempt))
+        if notes.fault.get("kill_at_end") and notes.first_time():
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def no_warm_start(config: Any, results_dir: Path) -> None:

@@ -2,6 +2,8 @@
 
 {"<trial_id>": {"kill_member_at": 64}}   a process of the trial beside its own is killed after that record
 {"<trial_id>": {"kill_at": 64}}          its own process is
+{"<trial_id>": {"cut_checkpoint_at": 64}}  so is it, and its newest checkpoint loses its second half
+{"<trial_id>": {"cut_record_at": 64}}    so is it, and that record loses its second half
 {"<trial_id>": {"nan_reward_at": 64}}    every reward is NaN from then on, in every attempt
 """
 
@@ -50,6 +52,15 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
         for record in real.run_trial(trial, directory, results_dir, attempt):
             yield record
             broken = rewards_break_at is not None and record.samples_trained >= rewards_break_at
+            if attempt == 1 and record.samples_trained == fault.get("cut_checkpoint_at"):
+                newest = max((directory / "checkpoint").glob("*.pt"))
+                os.truncate(newest, newest.stat().st_size // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if attempt == 1 and record.samples_trained == fault.get("cut_record_at"):
+                path = directory / "metrics.jsonl"
+                last = path.read_bytes().splitlines(keepends=True)[-1]
+                os.truncate(path, path.stat().st_size - len(last) // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
             if attempt == 1 and record.samples_trained == fault.get("kill_at"):
                 os.kill(os.getpid(), signal.SIGKILL)
             if attempt == 1 and record.samples_trained == fault.get("kill_member_at"):

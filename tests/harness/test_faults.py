@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import EnvironmentProblem
+from harness.plan import PlannedTrial
 from harness.run_dir import RunDir
 from harness.sweep import run_sweep
 from harness.tracking.jsonl import read_records
@@ -35,8 +36,8 @@ TWO_WORKERS: dict[str, Any] = {"checkpoint_every_samples": 128, "workers": 2}
 def test_a_sweep_in_which_each_trial_meets_another_fault(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = small_plan([8], seeds=5, execution=TWO_WORKERS | {"hang_minutes": 0.2, "max_attempts": 4})
-    killed, without_memory, hung, wrong, well = plan.trials
+    plan = small_plan([8], seeds=7, execution=TWO_WORKERS | {"hang_minutes": 0.2, "max_attempts": 4})
+    killed, without_memory, hung, wrong, well, stopped, killed_at_its_end = plan.trials
     set_faults(
         tmp_path,
         {
@@ -44,6 +45,8 @@ def test_a_sweep_in_which_each_trial_meets_another_fault(
             without_memory.trial_id: {"memory_once_at": 256},
             hung.trial_id: {"wait_once_at": 384},
             wrong.trial_id: {"raise_once_at": 64},
+            stopped.trial_id: {"stop_once_at": 448},
+            killed_at_its_end.trial_id: {"kill_at_end": True},
         },
     )
     assert run_sweep(plan, plan.trials, tmp_path, FUNCTIONS) == 0
@@ -51,16 +54,18 @@ def test_a_sweep_in_which_each_trial_meets_another_fault(
     for trial in plan.trials:
         outcome = RunDir(trial_folder(tmp_path, trial)).outcome()
         assert outcome is not None and (outcome.status, outcome.samples_trained) == ("completed", 512)
-        assert outcome.attempts == 1 if trial is well else outcome.attempts > 1
+        assert outcome.attempts == 1 if trial in (well, killed_at_its_end) else outcome.attempts > 1
     logs = {trial.trial_id: trial_folder(tmp_path, trial) / "error.log" for trial in plan.trials}
-    assert "its worker died" in logs[killed.trial_id].read_text()
+    for trial in (killed, killed_at_its_end):
+        assert "its worker died" in logs[trial.trial_id].read_text()
     assert "MemoryError" in logs[without_memory.trial_id].read_text()
     assert "no sign of life for 0.2 minutes (execution.hang_minutes)" in logs[hung.trial_id].read_text()
     assert "in _break" in (trial_folder(tmp_path, hung) / "stacks.log").read_text()
     assert "ZeroDivisionError" in logs[wrong.trial_id].read_text()
     printed = capsys.readouterr().out
-    assert "5 completed" in printed and "raylet" not in printed
+    assert "7 completed" in printed and "raylet" not in printed
     assert "seed 2: no sign of life for 0.2 minutes" in printed
+    assert "seed 5: no sign of life for 0.2 minutes" in printed
 
 
 def test_a_full_disk_under_a_worker_ends_the_sweep_and_the_next_call_goes_on(cluster: str, tmp_path: Path) -> None:
@@ -120,14 +125,33 @@ def test_nodes_come_and_go_the_driver_dies_and_some_nodes_do_not_see_the_results
         assert not list(trial_folder(results, trial).rglob("*.tmp"))
 
 
-def test_an_engine_killed_a_trial_killed_and_rewards_that_are_no_numbers(cluster: str, tmp_path: Path) -> None:
+def real_trials(count: int, **execution: Any) -> list[PlannedTrial]:
+    """Of 160 samples in updates of 16, with checkpoints at 48 and 96, and at 144."""
     settings: dict[str, Any] = {
-        "execution": {"engine_replicas": 1, "workers": 2, "checkpoint_every_samples": 48},
+        "execution": {"workers": 2, "checkpoint_every_samples": 48, **execution},
         "budget_samples": 160,
         "timing": {"rounds": 0},
         **LEARNS,
     }
-    engine_killed, killed, nan = (planned_trial(seed=seed, **settings) for seed in range(3))
+    return [planned_trial(seed=seed, **settings) for seed in range(count)]
+
+
+def test_files_cut_in_half_cost_what_they_held_and_no_attempt(cluster: str, tmp_path: Path) -> None:
+    checkpoint_cut, record_cut = real_trials(2, max_attempts=1)
+    plan = real_faults.plan_of(checkpoint_cut, record_cut)
+    faults = {checkpoint_cut.trial_id: {"cut_checkpoint_at": 112}, record_cut.trial_id: {"cut_record_at": 112}}
+    set_faults(tmp_path, faults)
+    assert run_sweep(plan, plan.trials, tmp_path, real_faults.FUNCTIONS) == 0
+    for trial, goes_on_from in ((checkpoint_cut, 48), (record_cut, 96)):
+        folder = tmp_path / "small" / "trials" / trial.trial_id
+        outcome = RunDir(folder).outcome()
+        assert outcome is not None and (outcome.status, outcome.attempts) == ("completed", 2)
+        assert f"goes on from its checkpoint at {goes_on_from} samples" in (folder / "trial.log").read_text()
+        assert real_faults.records_of(tmp_path, trial) == real_faults.undisturbed(trial, tmp_path / "undisturbed")
+
+
+def test_an_engine_killed_a_trial_killed_and_rewards_that_are_no_numbers(cluster: str, tmp_path: Path) -> None:
+    engine_killed, killed, nan = real_trials(3, engine_replicas=1)
     plan = real_faults.plan_of(engine_killed, killed, nan)
     set_faults(
         tmp_path,
