@@ -13,6 +13,10 @@ from analysis.errors import InputError
 COMMANDS = {
     "report": ("analysis.report_command", "analyse a sweep and write its report folder"),
     "compare": ("analysis.compare", "two sweeps side by side: what moved between them, and what else differs"),
+    "advise": (
+        "analysis.advise.command",
+        "which batch to use by the records so far, how sure that is, what to run next",
+    ),
     "import": ("analysis.importing.command", "turn logs of other systems into a sweep that report reads"),
     "profile": ("analysis.profile", "a profile beside the bound and the published ratios"),
     "paper": ("analysis.paper", "recompute the published numbers from one another"),

@@ -1,0 +1,1 @@
+"""Which batch to use, from as few samples as settle it: evidence -> posterior -> decision -> what to run next."""

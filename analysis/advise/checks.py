@@ -1,0 +1,120 @@
+"""Do the pieces of evidence agree? Predictions of each from the others, before the advice rests on any of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from analysis.advise.evidence import Evidence
+from analysis.advise.model import FITTED, Posterior, Prior, posterior, without
+from analysis.penalty import LogSample
+
+DISAGREE = 0.01
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison. z: standard deviations of log N* above what the other evidence predicts, by arm. p: of all."""
+
+    name: str
+    z: dict[str, float]
+    p: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference could be chance."""
+        return self.p >= DISAGREE
+
+
+def check(evidence: Evidence, prior: Prior = FITTED) -> list[Check]:
+    """The checks for which there is something to compare."""
+    reference = evidence.of(evidence.reference).learns_as
+    others = [learner for learner in _ran(evidence) if learner != reference]
+    found = []
+    if reference in _ran(evidence) and evidence.noise is not None:
+        alone = replace(evidence, runs=_of(evidence, reference), branches={})
+        if evidence.branches:
+            found.append(_branches(evidence, posterior(alone, prior), prior))
+        if others:
+            found.append(_runs("runs against the noise scale", evidence, alone, others, prior))
+    if reference in _ran(evidence) and others and evidence.branches:
+        alone = replace(evidence, runs=_of(evidence, reference))
+        found.append(_runs("runs against noise scale and branches", evidence, alone, others, prior))
+    if len(others) > 1:
+        found.append(_each(evidence, others, prior))
+    return found
+
+
+def _ran(evidence: Evidence) -> list[str]:
+    return list(dict.fromkeys(evidence.of(arm).learns_as for arm in evidence.runs))
+
+
+def _of(evidence: Evidence, learner: str) -> dict[str, LogSample]:
+    return {arm: run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as == learner}
+
+
+def _branches(evidence: Evidence, predicted: Posterior, prior: Prior) -> Check:
+    """Local ratios against the noise scale."""
+    reference = evidence.of(evidence.reference).learns_as
+    arms = [arm for arm, local in evidence.branches.items() if not local.beyond]
+    if not arms:
+        return Check("branches against the noise scale", {}, 1.0)
+    w_OA = np.array([predicted.contrast(evidence.of(arm).learns_as, reference) for arm in arms])
+    value_O = np.array([evidence.branches[arm].log_r_N for arm in arms])
+    own_O = np.array([evidence.branches[arm].sd ** 2 + prior.branch_sd**2 for arm in arms])
+    z_O, p = _joint(predicted, w_OA, value_O, own_O)
+    return Check("branches against the noise scale", dict(zip(arms, z_O.tolist(), strict=True)), p)
+
+
+def _runs(name: str, evidence: Evidence, rest: Evidence, learners: list[str], prior: Prior) -> Check:
+    """Full runs of all learners at once against the rest; where one only has bounds, by the probability of those."""
+    predicted, pooled = posterior(rest, prior), posterior(evidence, prior).seed_sd
+    means, own, known, z, worst = [], [], [], {}, 1.0
+    for learner in learners:
+        values, bounds = _sample(evidence, learner)
+        if len(values):
+            known.append(learner)
+            means.append(float(values.mean()))
+            own.append(pooled**2 / len(values))
+        else:
+            mean, sd = predicted.moments(predicted.contrast(learner))
+            z[learner] = (float(bounds.min()) - mean) / math.hypot(sd, pooled)
+            worst = min(worst, float(norm.sf(z[learner])) * 2 * len(learners))
+    p = 1.0
+    if known:
+        w_OA = np.array([predicted.contrast(learner) for learner in known])
+        z_O, p = _joint(predicted, w_OA, np.array(means), np.array(own))
+        z |= dict(zip(known, z_O.tolist(), strict=True))
+    return Check(name, {learner: z[learner] for learner in learners}, min(p, worst))
+
+
+def _each(evidence: Evidence, learners: list[str], prior: Prior) -> Check:
+    """Each learner's runs against everything but them; p is the smallest, times their number."""
+    z: dict[str, float] = {}
+    smallest = 1.0
+    for learner in learners:
+        one = _runs("", evidence, without(evidence, runs_of=learner), [learner], prior)
+        z |= one.z
+        smallest = min(smallest, one.p)
+    return Check("each arm's runs against all else", z, min(smallest * len(learners), 1.0))
+
+
+def _joint(predicted: Posterior, w_OA: np.ndarray, value_O: np.ndarray, own_O: np.ndarray) -> tuple[np.ndarray, float]:
+    """(z of each observation, p of all by chi-square) under the mixture's mean and covariance."""
+    mean_KO = predicted.mean_KA @ w_OA.T
+    mean_O = predicted.weight_K @ mean_KO
+    cov_KOO = w_OA @ predicted.cov_KAA @ w_OA.T
+    off_KO = mean_KO - mean_O
+    cov_OO = np.tensordot(predicted.weight_K, cov_KOO + off_KO[:, :, None] * off_KO[:, None, :], axes=1)
+    cov_OO += np.diag(own_O)
+    error_O = value_O - mean_O
+    distance = float(error_O @ np.linalg.solve(cov_OO, error_O))
+    return error_O / np.sqrt(np.diag(cov_OO)), float(chi2.sf(distance, len(value_O)))
+
+
+def _sample(evidence: Evidence, learner: str) -> tuple[np.ndarray, np.ndarray]:
+    own = [run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as == learner]
+    return np.concatenate([run.values for run in own]), np.concatenate([run.bounds for run in own])

@@ -1,0 +1,203 @@
+"""advice.json: the advice as plain data (results/README.md says what each part means)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from analysis.advise.advice import Advice, configured
+from analysis.advise.changes import changes
+from analysis.advise.decide import Decision
+from analysis.advise.model import posterior
+from analysis.advise.proposals import propose
+from analysis.advise.read import folder_beside, samples_used
+from analysis.advise.unknown import unknown
+from analysis.penalty import Interval
+from analysis.plain import interval_json, plain
+from analysis.profile_file import read_profile
+from analysis.records import read_lines
+
+# A setting of the places in flight must be this much faster than the arm's own to be advised.
+FASTER = 1.05
+
+
+def build_advice(advice: Advice) -> dict[str, Any]:
+    """Everything advice.json holds but its words."""
+    stage, items = propose(advice)
+    decision, rates = advice.decision, advice.rates
+    content = {
+        "format": 1,
+        "sweep": advice.sweep.name,
+        "question": advice.sweep.question,
+        "owned": advice.settings.owned,
+        "target": {"metric": advice.sweep.metric, "value": advice.sweep.target, "rule": advice.sweep.target_rule},
+        "reference_arm": advice.reference,
+        "stage": stage,
+        "rate": {"chosen": rates.chosen, "why": rates.why, "grid": rates.grid, "wanted": rates.wanted},
+        "advice": _advised(advice, decision),
+        "separated": decision.separated,
+        "confidence": advice.settings.confidence,
+        "tolerance": advice.settings.tolerance,
+        "why": _why(advice, stage),
+        "arms": [_arm(advice, decision, c.arm) for c in advice.arms],
+        "left_out": list(dict.fromkeys([*advice.settings.left_out, *advice.candidates.left_out])),
+        "noise_scale": _noise(advice),
+        "seed_sd": decision.posterior.seed_sd,
+        "branches": [vars(branch) for branch in advice.branches],
+        "checks": [vars(one) | {"agrees": one.agrees} for one in decision.checks],
+        "next": items,
+        "cost": _cost(advice),
+        "changes": changes(advice),
+        "unknown": unknown(advice),
+        "assumptions": list(advice.sweep.assumptions),
+    }
+    found: dict[str, Any] = plain(content)
+    return found
+
+
+def _advised(advice: Advice, decision: Decision) -> dict[str, Any] | None:
+    if decision.advised is None:
+        return None
+    return _brief(advice, decision, decision.advised) | {
+        "gen_batch": _gen_batch(advice, decision.advised),
+        "probability_within_tolerance": decision.within(decision.advised),
+        "probability_best": decision.probability_best[decision.advised],
+        "runs": decision.reached(decision.advised),
+        "runner_up": _brief(advice, decision, decision.runner_up) if decision.runner_up else None,
+        "over_runner_up": interval_json(decision.r_T(decision.advised, decision.runner_up))
+        if decision.runner_up
+        else None,
+    }
+
+
+def _brief(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
+    axes = advice.own.arms.loc[arm]
+    found = {name: axes[name] for name in ("num_prompts", "group_size", "train_batch", "lr", "lr_rule")}
+    return {"arm": arm, **found, "gen_batch": configured(advice.own, arm, "batch", "gen_batch")} | {
+        "r_T": interval_json(decision.r_T(arm)),
+        "probability_best": decision.probability_best[arm],
+    }
+
+
+def _gen_batch(advice: Advice, arm: str) -> int | None:
+    """The places in flight that a profile found faster than the arm's own; else the arm's own."""
+    own = configured(advice.own, arm, "batch", "gen_batch")
+    folder = folder_beside(advice.sweep.path, advice.settings.speed)
+    profile = read_profile(folder) if folder else None
+    batch = advice.evidence.of(arm).train_batch
+    points = [
+        p for curve in (profile.of("generate") if profile else []) for p in curve.points if p.train_batch == batch
+    ]
+    rates = {point.in_flight: point.responses_per_s.estimate for point in points if point.in_flight}
+    if not rates:
+        return own if isinstance(own, int) else None
+    best = max(rates, key=rates.__getitem__)
+    usual = rates.get(own or batch, 0.0)
+    return best if rates[best] > FASTER * usual and best != (own or batch) else own
+
+
+def _arm(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
+    evidence = decision.evidence
+    axes, timed = advice.own.arms.loc[arm], arm in decision.timed
+    sample, local = evidence.runs.get(arm), evidence.branches.get(evidence.of(arm).learns_as)
+    branch = Interval()
+    if local is not None:
+        half = 1.96 * math.hypot(local.sd, decision.prior.branch_sd)
+        limits = [math.exp(local.log_r_N + z) for z in (-half, 0.0, half)]
+        branch = Interval(None, limits[1], None, "lower") if local.beyond else Interval(limits[1], limits[0], limits[2])
+    return {
+        "arm": arm,
+        **{name: axes[name] for name in ("num_prompts", "group_size", "train_batch", "lr", "lr_rule")},
+        "family": list(evidence.of(arm).family),
+        "learns_as": evidence.of(arm).learns_as,
+        "r_N": interval_json(decision.r_N(arm)),
+        "r_q": interval_json(decision.r_q(arm)),
+        "r_T": interval_json(decision.r_T(arm)),
+        "probability_best": decision.probability_best.get(arm),
+        "probability_within_tolerance": decision.within(arm) if timed else None,
+        "runs": 0 if sample is None else sample.size,
+        "reached": 0 if sample is None else len(sample.values),
+        "measured_r_N": interval_json(_measured(advice, arm)),
+        "branches": sum(branch.arm == arm for branch in advice.branches),
+        "branch_r_N": interval_json(branch),
+        "predicted_r_N": interval_json(predicted_r_N(decision, arm)),
+        "samples_to_target": interval_json(_samples(decision, arm)),
+    }
+
+
+def _measured(advice: Advice, arm: str) -> Interval:
+    """r_N of the full runs alone."""
+    return Interval() if advice.study is None or arm == advice.reference else advice.study.r_N(arm)
+
+
+def _samples(decision: Decision, arm: str) -> Interval:
+    post = decision.posterior
+    mean, sd = post.moments(post.contrast(decision.evidence.of(arm).learns_as))
+    if sd > 3:
+        return Interval()
+    return Interval(math.exp(mean), math.exp(mean - 1.96 * sd), math.exp(mean + 1.96 * sd))
+
+
+def predicted_r_N(decision: Decision, arm: str) -> Interval:
+    """r_N from the noise scale of the reference alone, with what the formula leaves open."""
+    evidence = decision.evidence
+    alone = replace(evidence, runs={}, branches={})
+    post = posterior(alone)
+    reference = evidence.of(evidence.reference).learns_as
+    learner = evidence.of(arm).learns_as
+    if learner == reference:
+        return Interval(1.0, 1.0, 1.0)
+    mean, sd = post.moments(post.contrast(learner, reference))
+    return Interval(math.exp(mean), math.exp(mean - 1.96 * sd), math.exp(mean + 1.96 * sd))
+
+
+def _noise(advice: Advice) -> dict[str, Any]:
+    noise = advice.evidence.noise
+    if noise is None:
+        return {"estimate": None, "ci95": [None, None], "between_frac": None}
+    low, high = (math.exp(noise.log_scale + z * noise.sd) for z in (-1.96, 1.96))
+    return {"estimate": math.exp(noise.log_scale), "ci95": [low, high], "between_frac": noise.between_frac}
+
+
+def _why(advice: Advice, stage: str) -> str:
+    decision = advice.decision
+    if decision.separated and decision.advised is not None:
+        return (
+            f"the probability that it is within {advice.settings.tolerance:.0%} of the fastest is "
+            f"{decision.within(decision.advised):.1%}"
+        )
+    texts = {
+        "rate": "the learning rate is still being tuned",
+        "reference": "the reference has too few runs",
+        "timing": "the speed of the candidates is not known yet",
+        "branches": "branches are missing",
+        "runs": "the fastest arm is not told apart yet",
+        "done": "every seed that may be used has been, and the arms are not told apart",
+    }
+    if not decision.timed:
+        return (
+            texts.get(stage, "") if stage != "done" else "no seconds were recorded: which arm is fastest is not known"
+        )
+    return texts[stage]
+
+
+def _cost(advice: Advice) -> dict[str, Any]:
+    samples, seconds = samples_used(advice.everything)
+    full = advice.settings.full_sweep_samples
+    if full is None:
+        budgets = [configured(advice.own, c.arm, "budget_samples") for c in advice.arms]
+        known = [budget for budget in budgets if isinstance(budget, int | float)]
+        seeds = advice.settings.most_seeds
+        full = int(seeds * sum(known)) if len(known) == len(budgets) else None
+    lines, _ = read_lines(advice.sweep.path / "advise.log.jsonl")
+    steps = [
+        line["seconds"] for line in lines if isinstance(line, dict) and isinstance(line.get("seconds"), int | float)
+    ]
+    return {
+        "samples": samples,
+        "trial_seconds": seconds,
+        "seconds": sum(steps) if steps else None,
+        "full_sweep_samples": full,
+        "share": samples / full if full else None,
+    }

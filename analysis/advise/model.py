@@ -1,0 +1,245 @@
+"""The posterior of log N* of every candidate, given the noise scale, branches and full runs.
+
+y_a = log N*(a) = y_ref + log h_a + delta_a. h: the steps that signal and noise alone need times the samples of one,
+1 + between/P + within/(P G) over |G|^2 (McCandlish et al., arXiv:1812.06162), which is the hyperbola 1 + B/B_n where
+noise between prompts is not known apart. delta is what the formula does not know: a Brownian motion in log2(B/B_ref)
+on either side of the reference, one more in log2(G/G_ref), and an offset for another family than the reference's.
+
+A grid over (log B_n, spread of log N* over seeds) makes everything else Gaussian: observations are taken in one by one,
+and their likelihoods weigh the nodes. A run that did not reach its target is taken in by matching moments (as in
+expectation propagation), which is exact for one bound and close for several.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from analysis.advise.evidence import Evidence
+from analysis.penalty import LogSample
+
+UNKNOWN_SD = 2.5
+UNKNOWN_BATCHES = 10.0
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Standard deviations on the log scale, before any run.
+
+    noise_sd: of the B_n that N* follows about the one measured. octave_sd: of log r_N about log h, per square root of
+    an octave. size_sd: the same for an octave of the group size. The likelihood of the committed sweeps default,
+    second_start, ppo and actor_critic together is highest at octave_sd = 0.10 and falls by less than 0.5 from noise_sd
+    = 0.2 to 0.35; that of matched_pairs is highest at size_sd = 0.2.
+    family_sd: of arms that nothing is known of but their own runs. branch_sd: of local ratios about r_N, which is of
+    the whole run. seed_sd, seed_df: of the spread over seeds, 0.06 to 0.12 in those sweeps.
+    """
+
+    noise_sd: float = 0.35
+    octave_sd: float = 0.10
+    size_sd: float = 0.20
+    family_sd: float = 1.0
+    branch_sd: float = 0.15
+    seed_sd: float = 0.12
+    seed_df: float = 4.0
+
+
+FITTED = Prior()
+# Once prediction and runs disagree: nothing but runs says much.
+WARY = Prior(noise_sd=2.5, octave_sd=0.5, size_sd=0.5, branch_sd=0.6)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A mixture of Gaussians over the log N* of the A learners, by node K.
+
+    mean_KA, cov_KAA; weight_K sums to 1; sd_K: spread over seeds, noise_K: log B_n. log_evidence: of all observations.
+    """
+
+    learners: tuple[str, ...]
+    mean_KA: np.ndarray
+    cov_KAA: np.ndarray
+    weight_K: np.ndarray
+    sd_K: np.ndarray
+    noise_K: np.ndarray
+    log_evidence: float
+
+    def index(self, learner: str) -> int:
+        """Its place among the learners."""
+        return self.learners.index(learner)
+
+    def contrast(self, learner: str, other: str | None = None) -> np.ndarray:
+        """The weights w_A of y(learner) - y(other), or of y(learner)."""
+        w_A = np.zeros(len(self.learners))
+        w_A[self.index(learner)] += 1
+        if other is not None:
+            w_A[self.index(other)] -= 1
+        return w_A
+
+    def moments(self, w_A: np.ndarray) -> tuple[float, float]:
+        """Mean and standard deviation of w . y."""
+        mean_K = self.mean_KA @ w_A
+        var_K = np.einsum("kab,a,b->k", self.cov_KAA, w_A, w_A)
+        mean = float(self.weight_K @ mean_K)
+        return mean, math.sqrt(max(float(self.weight_K @ (var_K + (mean_K - mean) ** 2)), 0.0))
+
+    @property
+    def seed_sd(self) -> float:
+        """The posterior mean spread of log N* over seeds."""
+        return float(self.weight_K @ self.sd_K)
+
+    def draws(self, num: int, rng: np.random.Generator) -> np.ndarray:
+        """y of each learner, shape [num, A]."""
+        count_K = rng.multinomial(num, self.weight_K)
+        used = np.flatnonzero(count_K)
+        root_KAA = np.linalg.cholesky(self.cov_KAA[used] + 1e-12 * np.eye(len(self.learners)))
+        node_D = np.repeat(np.arange(len(used)), count_K[used])
+        z_DA = rng.standard_normal((num, len(self.learners)))
+        found: np.ndarray = self.mean_KA[used][node_D] + np.einsum("dab,db->da", root_KAA[node_D], z_DA)
+        return found
+
+
+def log_h(evidence: Evidence, log_scale_K: np.ndarray) -> np.ndarray:
+    """log of samples to the target over the reference's at each noise scale, by learner, shape [K, A].
+
+    (B + B_n) / (B_ref + B_n); where a share f of the noise lies between prompts, that of another group size G is
+    B_n (f G/G_ref + 1 - f).
+
+    >>> from analysis.advise.evidence import Candidate, Noise
+    >>> own = Candidate("a", 8, 8, "a"), Candidate("b", 32, 8, "b"), Candidate("c", 4, 16, "c")
+    >>> noise = Noise(math.log(64), 0.1, between_frac=0.5)
+    >>> np.exp(log_h(Evidence(own, "a", noise=noise), np.log([64.0]))).round(3).tolist()
+    [[1.0, 2.5, 1.25]]
+    """
+    reference = evidence.of(evidence.of(evidence.reference).learns_as)
+    between = evidence.noise.between_frac if evidence.noise and evidence.noise.between_frac is not None else 0.0
+    scale_K = np.exp(log_scale_K)
+
+    def samples(learner: str) -> np.ndarray:
+        arm = evidence.of(learner)
+        own = between * arm.group_size / reference.group_size + 1 - between
+        return np.asarray(np.log(arm.train_batch + own * scale_K))
+
+    centre_K = samples(reference.arm)
+    return np.stack([samples(learner) - centre_K for learner in evidence.learners], axis=1)
+
+
+def prior_covariance(evidence: Evidence, prior: Prior) -> np.ndarray:
+    """Of delta, by learner, shape [A, A]; the reference's row is 0."""
+    reference = evidence.of(evidence.of(evidence.reference).learns_as)
+    arms = [evidence.of(learner) for learner in evidence.learners]
+    batch_A = np.log2([arm.train_batch / reference.train_batch for arm in arms])
+    size_A = np.log2([arm.group_size / reference.group_size for arm in arms])
+    known = evidence.noise is not None and evidence.noise.between_frac is not None
+    # Where the split is not known another group size is as good as another family.
+    families = [arm.family if known else (*arm.family, arm.group_size) for arm in arms]
+    own = families[arms.index(reference)]
+    other = np.array([[a == b != own for b in families] for a in families])
+    found = prior.octave_sd**2 * _brownian(batch_A) + prior.size_sd**2 * _brownian(size_A)
+    return np.asarray(found + prior.family_sd**2 * other)
+
+
+def _brownian(x_A: np.ndarray) -> np.ndarray:
+    """Cov of a Brownian motion that starts at 0 both ways."""
+    same = np.sign(x_A)[:, None] * np.sign(x_A)[None, :] > 0
+    return np.where(same, np.minimum(np.abs(x_A)[:, None], np.abs(x_A)[None, :]), 0.0)
+
+
+class _Filter:
+    """The Gaussians of all nodes while observations w . y = value are taken in."""
+
+    def __init__(self, mean_KA: np.ndarray, cov_AA: np.ndarray, log_weight_K: np.ndarray) -> None:
+        self.mean_KA = mean_KA.copy()
+        self.cov_KAA = np.repeat(cov_AA[None], len(mean_KA), axis=0)
+        self.log_weight_K = log_weight_K.copy()
+
+    def observe(self, w_A: np.ndarray, value: float, var_K: np.ndarray) -> None:
+        gain_KA, mean_K, total_K = self._along(w_A, var_K)
+        self.log_weight_K += norm.logpdf(value, mean_K, np.sqrt(total_K))
+        self._update(gain_KA, (value - mean_K) / total_K, 1 / total_K)
+
+    def observe_beyond(self, w_A: np.ndarray, bound: float, var_K: np.ndarray) -> None:
+        """A value of which only is known that it exceeds the bound: the moments of the cut Gaussian."""
+        gain_KA, mean_K, total_K = self._along(w_A, var_K)
+        z_K = (mean_K - bound) / np.sqrt(total_K)
+        log_p_K = log_ndtr(z_K)
+        hazard_K = np.exp(norm.logpdf(z_K) - log_p_K)
+        self.log_weight_K += log_p_K
+        self._update(gain_KA, hazard_K / np.sqrt(total_K), hazard_K * (hazard_K + z_K) / total_K)
+
+    def _along(self, w_A: np.ndarray, var_K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        gain_KA = self.cov_KAA @ w_A
+        return gain_KA, self.mean_KA @ w_A, gain_KA @ w_A + var_K
+
+    def _update(self, gain_KA: np.ndarray, slope_K: np.ndarray, curvature_K: np.ndarray) -> None:
+        self.mean_KA += gain_KA * slope_K[:, None]
+        self.cov_KAA -= gain_KA[:, :, None] * gain_KA[:, None, :] * curvature_K[:, None, None]
+
+
+def posterior(evidence: Evidence, prior: Prior = FITTED) -> Posterior:
+    """What the evidence says of log N* of each learner."""
+    log_scale_K, sd_K, log_prior_K = _nodes(evidence, prior)
+    learners = evidence.learners
+    runs = _by_learner(evidence)
+    values = np.concatenate([sample.values for sample in runs.values()] + [np.empty(0)])
+    bounds = np.concatenate([sample.bounds for sample in runs.values()] + [np.empty(0)])
+    centre = float(np.mean(values)) if len(values) else float(bounds.max()) if len(bounds) else 9.0
+    # Nothing is known of the reference's N* itself: ten e-folds.
+    cov_AA = prior_covariance(evidence, prior) + 100.0
+    state = _Filter(centre + log_h(evidence, log_scale_K), cov_AA, log_prior_K)
+    for learner, sample in runs.items():
+        w_A = np.array([float(learner == other) for other in learners])
+        if n := len(sample.values):
+            squares = float(((sample.values - sample.values.mean()) ** 2).sum())
+            state.observe(w_A, float(sample.values.mean()), sd_K**2 / n)
+            state.log_weight_K += -(n - 1) * np.log(sd_K) - squares / (2 * sd_K**2)
+        for bound in sample.bounds:
+            state.observe_beyond(w_A, float(bound), sd_K**2)
+    reference = evidence.of(evidence.reference).learns_as
+    for arm, local in evidence.branches.items():
+        w_A = np.array([float(evidence.of(arm).learns_as == other) - float(other == reference) for other in learners])
+        var_K = np.full(len(sd_K), local.sd**2 + prior.branch_sd**2)
+        (state.observe_beyond if local.beyond else state.observe)(w_A, local.log_r_N, var_K)
+    highest = float(state.log_weight_K.max())
+    weight_K = np.exp(state.log_weight_K - highest)
+    total = float(weight_K.sum())
+    return Posterior(
+        learners, state.mean_KA, state.cov_KAA, weight_K / total, sd_K, log_scale_K, highest + math.log(total)
+    )
+
+
+def _by_learner(evidence: Evidence) -> dict[str, LogSample]:
+    found: dict[str, LogSample] = {}
+    for arm, sample in evidence.runs.items():
+        learner = evidence.of(arm).learns_as
+        before = found.get(learner, LogSample(np.empty(0)))
+        found[learner] = LogSample(
+            np.concatenate([before.values, sample.values]), np.concatenate([before.bounds, sample.bounds])
+        )
+    return found
+
+
+def _nodes(evidence: Evidence, prior: Prior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log B_n, spread over seeds, log of their prior weight) of the K nodes."""
+    noise = evidence.noise
+    if noise is None:
+        centre, sd = math.log(UNKNOWN_BATCHES * evidence.of(evidence.reference).train_batch), UNKNOWN_SD
+    else:
+        centre, sd = noise.log_scale, math.hypot(noise.sd, prior.noise_sd)
+    x_X = np.linspace(-3.5, 3.5, 29)
+    # The density of log sd where sd^2 is a scaled inverse chi-square with prior.seed_df degrees of freedom.
+    log_sd_S = math.log(prior.seed_sd) + np.linspace(-1.6, 1.6, 13)
+    log_p_S = -prior.seed_df * (log_sd_S - math.log(prior.seed_sd))
+    log_p_S -= prior.seed_df * prior.seed_sd**2 / (2 * np.exp(2 * log_sd_S))
+    x_K, place_K = np.repeat(x_X, len(log_sd_S)), np.tile(np.arange(len(log_sd_S)), len(x_X))
+    log_p_K = -(x_K**2) / 2 + log_p_S[place_K]
+    return centre + sd * x_K, np.exp(log_sd_S[place_K]), log_p_K - float(np.log(np.exp(log_p_K).sum()))
+
+
+def without(evidence: Evidence, *, runs_of: str | None = None, branches: bool = False) -> Evidence:
+    """The evidence without the runs of one learner, or without the branches."""
+    kept = {arm: run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as != runs_of}
+    return replace(evidence, runs=kept, branches={} if branches else evidence.branches)
