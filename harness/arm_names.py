@@ -95,12 +95,12 @@ def leaves_of(settings: Sections) -> dict[str, Any]:
 NOT_OF_THE_TRIAL: dict[str, Any] = {
     "timing": True,
     "tracking": True,
-    "execution": {"workers", "max_attempts", "hang_minutes", "resources"},
+    "execution": {"workers", "max_attempts", "hang_minutes", "resources", "checkpoints_kept"},
 }
 
 
 # Left out while unset: what says nothing must not rename a trial.
-_TOLD_ONCE_SET = ("stop_past_target_frac",)
+_TOLD_ONCE_SET = ("stop_past_target_frac", "branch")
 
 
 def digest(config: Sections) -> str:

@@ -35,6 +35,7 @@ EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
 
 
 VLLM_TEMPERATURES = 0.01, 2.0
+Moments = Literal["rescaled", "restored", "fresh"]
 
 
 class WarmStartConfig(Strict):
@@ -242,12 +243,33 @@ class SweepConfig(Sections):
         return self
 
 
+class BranchConfig(Strict):
+    """Where a trial starts that goes on from another one."""
+
+    trial: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/trials/[A-Za-z0-9][A-Za-z0-9._+-]*$",
+        description="folder of the parent in the results folder, as default/trials/P8-G8-sqrt-s0-00000000",
+    )
+    at_samples: PositiveInt = Field(description="samples the parent had trained on at the checkpoint to start from")
+    moments: Moments = Field(description="what becomes of Adam's moments (harness.moments)")
+    noise_scale: float | None = Field(None, gt=0, description="train batch at which signal and noise are equal")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.moments == "rescaled" and self.noise_scale is None:
+            raise InputError(
+                "branch.noise_scale: unset; moments rescaled needs the noise scale of the parent's gradient"
+            )
+        return self
+
+
 class TrialConfig(Sections):
     """One trial: an arm with a seed, everything resolved. Construction checks that it can run."""
 
     optimizer: TrialOptimizerConfig = Field(description="optimizer after its rules; of the actor where there are two")
     critic_optimizer: TrialOptimizerConfig | None = Field(None, description="optimizer of the critic after its rules")
     seed: Count = Field(description="seed of the trial's sampling")
+    branch: BranchConfig | None = Field(None, description="start from a checkpoint of another trial; unset: anew")
 
     @property
     def batch_shape(self) -> BatchShape:
@@ -263,9 +285,19 @@ class TrialConfig(Sections):
         )
 
     @property
+    def first_samples(self) -> int:
+        """Where it starts: 0, but for a branch."""
+        return self.branch.at_samples if self.branch else 0
+
+    @property
     def num_rollout_batches(self) -> int:
-        """ceil(budget_samples / B): the last batch may overshoot the budget by less than B."""
-        return math.ceil(self.budget_samples / self.batch.train_batch)
+        """ceil(samples to train on / B): the last batch may overshoot the budget by less than B."""
+        return math.ceil((self.budget_samples - self.first_samples) / self.batch.train_batch)
+
+    @property
+    def responses_per_step(self) -> int:
+        """Responses of one optimizer step, over all ranks."""
+        return self.batch_shape.mini * self.batch_shape.ranks
 
     @property
     def checkpoint_every_samples(self) -> int:
@@ -286,6 +318,11 @@ class TrialConfig(Sections):
                 f"sampling.temperature: {self.sampling.temperature:g}; the engine vllm needs {least:g} to {most:g}"
             )
         self._can_stream()
+        if self.branch and self.budget_samples < self.first_samples + train_batch:
+            raise InputError(
+                f"budget_samples: {self.budget_samples}; a branch at {self.first_samples} samples with a rollout batch "
+                f"of {train_batch} needs at least {self.first_samples + train_batch}"
+            )
         if self.budget_samples < train_batch:
             raise InputError(
                 f"budget_samples: {self.budget_samples} is below one rollout batch of {train_batch} responses "

@@ -152,6 +152,9 @@ class Courier:
             for relative in job.owns:
                 shutil.rmtree(self.root / relative, ignore_errors=True)
                 self._fetch(relative, self.root / relative)
+            for relative in job.reads:
+                folder, _, name = relative.rpartition("/")
+                self._fetch(folder, self.root / folder, only=name)
         except MemberDied as death:
             yield Died(job.key, str(death))
             return
@@ -166,10 +169,13 @@ class Courier:
             yield event
         for relative in job.owns:
             shutil.rmtree(self.root / relative, ignore_errors=True)
+        for relative in job.reads:
+            (self.root / relative).unlink(missing_ok=True)
 
-    def _fetch(self, relative: str, to: Path) -> bool:
-        """Copy a folder of the results folder to `to`; False where it has no files."""
-        files = self._shelf.files(relative)
+    def _fetch(self, relative: str, to: Path, only: str | None = None) -> bool:
+        """Copy a folder of the results folder to `to`, or one file of it; False where it has none."""
+        found = self._shelf.files(relative)
+        files = {name: size for name, size in found.items() if only in (None, name)}
         for name, size in files.items():
             path = inside(to, name)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -114,6 +114,9 @@ class ExecutionConfig(Strict):
     checkpoint_every_samples: PositiveInt | None = Field(
         None, description="spacing of checkpoints; unset: 4 * evaluation.every_samples"
     )
+    checkpoints_kept: int = Field(
+        2, ge=2, description="last checkpoints of a trial that stay; branches start from them"
+    )
     share_prompt_up_to_tokens: Count = Field(
         1024, description="longest training row in which the responses of one prompt share its computation"
     )

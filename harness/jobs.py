@@ -21,7 +21,8 @@ class Job:
     """A call to make in a worker. `function` is "module:name"; a generator hands back each of its items.
 
     Folders relative to the results folder: it alone reads and writes what it `owns`, it makes new folders in those
-    that it `adds` to. Other workers than those that see the results folder work on copies (harness.courier).
+    that it `adds` to, and `reads` files. Other workers than those that see the results folder work on copies
+    (harness.courier).
     """
 
     key: str
@@ -29,6 +30,7 @@ class Job:
     args: tuple[Any, ...]
     owns: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     <trial_id>/
       config.json  provenance.json      written when an attempt starts
       metrics.jsonl                     appended by tracking/jsonl.py
-      checkpoint/<samples_trained>.pt   the last two
+      checkpoint/<samples_trained>.pt   the last two, or as many as execution.checkpoints_kept says
       outcome.json                      written last, by rename: done means this file
       trial.log                         one line for each event, with its time
       error.log                         the tracebacks of failed attempts
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 10.0
 ASKED_FOR_S = 0.2
-CHECKPOINTS_KEPT = 2
 _CHECKSUMS = "files.json"
 _OUTCOME = TypeAdapter(TrialOutcome)
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
@@ -118,7 +117,7 @@ def put_folder(scratch: Path, folder: Path) -> None:
 
 def is_whole_folder(folder: Path) -> bool:
     """Whether every file that build_once left there is as it was."""
-    sums, found = _read_json(folder / _CHECKSUMS), _checksums(folder)
+    sums, found = read_json(folder / _CHECKSUMS), _checksums(folder)
     return sums is not None and all(found.get(name) == checksum for name, checksum in sums.items())
 
 
@@ -227,7 +226,7 @@ class RunDir:
         self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
         (self.path / "outcome.json").unlink(missing_ok=True)
         write_json(self.path / "config.json", config)
-        previous = _read_json(self.path / "provenance.json") or {}
+        previous = read_json(self.path / "provenance.json") or {}
         earlier = previous.pop("earlier", [])
         if previous and previous != json.loads(json.dumps(provenance)):
             earlier = [*earlier, previous]
@@ -244,7 +243,7 @@ class RunDir:
     def outcome(self) -> TrialOutcome | None:
         """How the trial ended; None while it has not (or while outcome.json cannot be read)."""
         try:
-            return _OUTCOME.validate_python(_read_json(self.path / "outcome.json"))
+            return _OUTCOME.validate_python(read_json(self.path / "outcome.json"))
         except ValidationError:
             return None
 
@@ -261,8 +260,8 @@ class RunDir:
         lines = text.strip().splitlines()
         note(self.path, ": ".join(dict.fromkeys([lines[0], lines[-1]])))
 
-    def save_checkpoint(self, state: dict[str, Any], samples_trained: int) -> None:
-        """Write the state after `samples_trained` samples; the one before stays as a reserve.
+    def save_checkpoint(self, state: dict[str, Any], samples_trained: int, kept: int = 2) -> None:
+        """Write the state after `samples_trained` samples; the last `kept` stay, the one before as a reserve.
 
         Checkpoints beyond `samples_trained` are of a future this attempt did not see (it fell back to an
         earlier one): they go too.
@@ -270,7 +269,7 @@ class RunDir:
         import torch
 
         self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        new = self.checkpoint_dir / f"{samples_trained:012d}.pt"
+        new = self.checkpoint_path(samples_trained)
         try:
             with replacing(new) as file:
                 torch.save(state, file)
@@ -280,7 +279,7 @@ class RunDir:
                 raise OSError(cause.errno, cause.strerror, str(new)) from None
             raise
         older = [path for path in self._checkpoints() if path.name < new.name]
-        for path in {*self._checkpoints()} - {new, *older[: CHECKPOINTS_KEPT - 1]}:
+        for path in {*self._checkpoints()} - {new, *older[: kept - 1]}:
             path.unlink(missing_ok=True)
         for leftover in self.checkpoint_dir.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
@@ -290,21 +289,37 @@ class RunDir:
 
         So is one that holds more than numbers and names: loading it never runs code.
         """
-        import torch
-
         for path in self._checkpoints():
-            try:
-                state = torch.load(path, map_location="cpu", weights_only=True) if _is_whole(path) else None
-            except (pickle.UnpicklingError, RuntimeError):
-                state = None
-            if isinstance(state, dict):
+            state = _load(path)
+            if state is not None:
                 return state
             logger.warning("%s is damaged or no checkpoint: it is passed over", path)
         return None
 
+    def read_checkpoint(self, samples_trained: int) -> dict[str, Any] | None:
+        """The checkpoint written after so many samples, None where there is no whole one; as load_checkpoint reads."""
+        return _load(self.checkpoint_path(samples_trained))
+
+    def checkpoint_path(self, samples_trained: int) -> Path:
+        return self.checkpoint_dir / f"{samples_trained:012d}.pt"
+
+    def checkpoints_at(self) -> list[int]:
+        """Samples trained on at each checkpoint that is there, ascending."""
+        return sorted(int(path.stem) for path in self._checkpoints() if path.stem.isdecimal())
+
     def _checkpoints(self) -> list[Path]:
         """Newest first."""
         return sorted(self.checkpoint_dir.glob("*.pt"), reverse=True)
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    import torch
+
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True) if _is_whole(path) else None
+    except (pickle.UnpicklingError, RuntimeError):
+        state = None
+    return state if isinstance(state, dict) else None
 
 
 def _is_whole(path: Path) -> bool:
@@ -312,11 +327,12 @@ def _is_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError):
+    except (FileNotFoundError, zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError):
         return False
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object of a file; None where there is none."""
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

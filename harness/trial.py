@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.agreement import require_agreement
+from harness.branches import begin_branch
 from harness.evaluation import evaluate
 from harness.noise import passed
 from harness.parts import Parts, build_parts
@@ -45,14 +46,18 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
         run.start(trial.config.model_dump(mode="json"), provenance())
         started_s = time.perf_counter()
         with closing(build_parts(trial.config, results_dir)) as parts:
-            yield from _attempt(trial, run, parts, attempt, started_s)
+            progress = _restore(run, parts, results_dir)
+            yield from _attempt(trial, run, parts, progress, attempt, started_s)
 
 
-def _attempt(trial: PlannedTrial, run: RunDir, parts: Parts, attempt: int, started_s: float) -> Iterator[StepRecord]:
-    progress = _restore(run, parts)
+def _attempt(
+    trial: PlannedTrial, run: RunDir, parts: Parts, progress: Progress, attempt: int, started_s: float
+) -> Iterator[StepRecord]:
     apart = {"startup": time.perf_counter() - started_s}
-    if progress.samples_trained:
+    if progress.rollout_batches > progress.first_rollout_batch:
         logger.info("goes on from its checkpoint at %s samples", f"{progress.samples_trained:,}")
+    elif (branch := trial.config.branch) is not None:
+        logger.info("branches from %s at %s samples", branch.trial, f"{branch.at_samples:,}")
     truth = JsonlSink(run.metrics_path)
     sinks: list[MetricSink] = [truth, *open_mirrors(trial, run.path.parent.parent, provenance())]
     outcome = None
@@ -101,7 +106,7 @@ def _loop(
         return record
 
     try:
-        if progress.samples_trained == 0:
+        if progress.rollout_batches == progress.first_rollout_batch:
             yield keep(_eval_record(parts, progress, started_s))
         while progress.samples_trained < config.budget_samples:
             if reason := held.well_past(progress.samples_trained):
@@ -192,21 +197,29 @@ def _record(
 
 
 def _save(run: RunDir, parts: Parts, progress: Progress) -> None:
-    run.save_checkpoint({**parts.state(), "progress": asdict(progress)}, progress.samples_trained)
+    state = {**parts.state(), "progress": asdict(progress)}
+    run.save_checkpoint(state, progress.samples_trained, parts.config.execution.checkpoints_kept)
     logger.info("checkpoint at %s samples", f"{progress.samples_trained:,}")
 
 
-def _restore(run: RunDir, parts: Parts) -> Progress:
+def _restore(run: RunDir, parts: Parts, results_dir: Path) -> Progress:
     """Go on from the checkpoint, if every update before it is on record; from the start otherwise."""
     checkpoint = run.load_checkpoint()
-    if checkpoint is None:
+    if checkpoint is not None and _builds_on_records(run, Progress(**checkpoint["progress"])):
+        parts.load_state(checkpoint)
+        progress = Progress(**checkpoint["progress"])
+    elif parts.config.branch is not None:
+        progress = begin_branch(parts, parts.config.branch, results_dir)
+    else:
         return Progress()
-    progress = Progress(**checkpoint["progress"])
-    records, _ = read_records(run.metrics_path)
-    kept = {record.get("step") for record in records if record.get("kind") == "train"}
-    if not kept.issuperset(range(1, progress.rollout_batches + 1)):
-        logger.warning("%s lacks records that its checkpoint builds on; the trial starts over", run.metrics_path)
-        return Progress()
-    parts.load_state(checkpoint)
     parts.engine.update_weights(parts.trainer.weights(), progress.rollout_batches)
     return progress
+
+
+def _builds_on_records(run: RunDir, progress: Progress) -> bool:
+    records, _ = read_records(run.metrics_path)
+    kept = {record.get("step") for record in records if record.get("kind") == "train"}
+    if kept.issuperset(range(progress.first_rollout_batch + 1, progress.rollout_batches + 1)):
+        return True
+    logger.warning("%s lacks records that its checkpoint builds on; the trial starts over", run.metrics_path)
+    return False

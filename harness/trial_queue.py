@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.config import TrialConfig
 from harness.errors import EnvironmentProblem
 from harness.jobs import Died, Event, Failed, Finished, Item, Job, Warned, WorkerPool, resolve
 from harness.plan import PlannedTrial
@@ -28,6 +29,15 @@ STACKS_AFTER_FRAC = 0.9
 def trial_dir(sweep_dir: Path, trial: PlannedTrial) -> RunDir:
     """Where the trial's files lie."""
     return RunDir(sweep_dir / "trials" / trial.trial_id)
+
+
+def parent_files(config: TrialConfig) -> tuple[str, ...]:
+    """Of a branch, what it reads of its parent, in the results folder."""
+    if config.branch is None:
+        return ()
+    parent = RunDir(config.branch.trial)
+    files = parent.path / "config.json", parent.checkpoint_path(config.branch.at_samples)
+    return tuple(path.as_posix() for path in files)
 
 
 def attempt(function: str, trial: PlannedTrial, directory: Path, results_root: Path, number: int) -> Iterator[Progress]:
@@ -146,7 +156,7 @@ class TrialQueue:
         arguments = (self._function, trial, directory, results, work.attempt)
         owns = directory.relative_to(results).as_posix()
         adds = f"{self._sweep_dir.name}/wandb"
-        pool.start(Job(key, f"{__name__}:{attempt.__name__}", arguments, (owns,), (adds,)))
+        pool.start(Job(key, f"{__name__}:{attempt.__name__}", arguments, (owns,), (adds,), parent_files(trial.config)))
         display.started(trial, f" (attempt {work.attempt})" if work.attempt > 1 else "")
 
     def _handle(self, event: Event, display: Display) -> None:

@@ -45,6 +45,7 @@ class Progress:
     """The true counters of a trial; with the state of its parts, all that a checkpoint holds.
 
     prompts_used: first prompt that was never reached; prompts_again: those below it that are to be generated (again).
+    first_rollout_batch: rollout batches before its own first; other than 0 for a branch.
     """
 
     samples_trained: int = 0
@@ -54,6 +55,7 @@ class Progress:
     rollout_batches: int = 0
     prompts_used: int = 0
     prompts_again: list[int] = field(default_factory=list)
+    first_rollout_batch: int = 0
     wall_s: float = 0.0
 
 

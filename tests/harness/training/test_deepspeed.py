@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import TrialConfig
+from harness.config import Moments, TrialConfig
 from harness.members import Members
+from harness.moments import moved
 from harness.training.batch import consecutive
 from harness.training.critic import TorchCritic
 from harness.training.ranks import DeepSpeedCritic, DeepSpeedTrainer, FrozenOnRanks, start_ranks
@@ -280,6 +281,24 @@ def test_a_state_moves_between_the_trainers(processes: Processes) -> None:
     assert_equal_states(ours.state(), theirs.state())
     ours.load_state(processes.trainer(1, ranks=1).state())  # from before the first step
     assert ours.state()["optimizer"]["state"] == {}
+
+
+@pytest.mark.parametrize("moments", ["rescaled", "fresh"])
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_branch_starts_alike_on_both_trainers(processes: Processes, stage: int, moments: Moments) -> None:
+    made, batch = judged("grpo")
+    ours, theirs = processes.trainer(stage), reference()
+    for _ in range(4):
+        theirs.step(batch, made.loss, LR)
+    state = theirs.state()
+    before = weights(state)
+    adam = moved(state["optimizer"], config_of().optimizer, moments, 2.0, 12, 30.0)
+    for trainer in (ours, theirs):
+        trainer.load_state({**state, "optimizer": adam})
+    assert_equal_states(ours.state(), {**state, "optimizer": adam})
+    found, expected = (trainer.step(batch, made.loss, LR).metrics for trainer in (ours, theirs))
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert relative(weights(ours.state()) - before, weights(theirs.state()) - before) < 1e-3
 
 
 def blocks_of(stats: UpdateStats) -> list[float]:
