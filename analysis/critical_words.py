@@ -166,7 +166,8 @@ def _unreached(knee: Mapping[str, Any]) -> bool:
 
 def _largest(report: Report) -> int:
     own = next(arm["lr_rule"] for arm in report["arms"] if arm["arm"] == report["reference_arm"])
-    return max(int(arm["train_batch"]) for arm in report["arms"] if arm["lr_rule"] == own)
+    arms = [arm for arm in report["arms"] if arm["lr_rule"] == own]
+    return max(int(arm["train_batch"]) for arm in [found for found in arms if found["num_seeds"]] or arms)
 
 
 def closed_form_sentence(report: Report) -> str | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, MaxNLocator, NullLocator
 
 from analysis.labels import short_number
+from analysis.series import axis_of_arms
 
 Tables = Mapping[str, pd.DataFrame]
 Report = Mapping[str, Any]
@@ -41,20 +46,57 @@ STYLE: Any = {
 # A limit that does not exist is drawn as an arrow this factor long.
 ARROW = 1.25
 MOST_ENTRIES = 12
+LINES: list[Any] = ["--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (6, 2, 1, 2, 1, 2))]
 
 
-def slot_width(arms: pd.DataFrame, per_rule: int) -> float:
-    """The distance on the log scale at which so many points per rule fit between neighbouring batches."""
+def slot_width(arms: pd.DataFrame, per_series: int) -> float:
+    """The distance on the log scale at which so many points per series fit between neighbouring batches."""
     values = np.unique(arms[axis_of_arms(arms)])
     gap = float(np.log(values[1:] / values[:-1]).min()) if len(values) > 1 else 1.0
-    return min(0.16 / per_rule, 0.75 * gap / (per_rule * (1 + len(rule_styles(arms)))))
+    return min(0.16 / per_series, 0.75 * gap / (per_series * len(series_styles(arms))))
 
 
-def rule_styles(arms: pd.DataFrame) -> dict[str, tuple[str, Any]]:
-    """(marker, line) of each learning-rate rule but the reference's."""
-    rules = dict.fromkeys(arms.loc[arms["is_control"], "lr_rule"])
-    lines = ["--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (6, 2, 1, 2, 1, 2))]
-    return {rule: ("s^DvPX"[place % 6], lines[place % 6]) for place, rule in enumerate(rules)}
+@dataclass(frozen=True)
+class Mark:
+    """How a series is drawn: the reference's filled and solid, every other open with a marker and a line of its own."""
+
+    marker: str
+    line: Any
+    place: int
+
+    def face(self, colour: Any) -> Any:
+        return colour if self.place == 0 else "white"
+
+
+def series_styles(arms: pd.DataFrame) -> dict[str, Mark]:
+    """The mark of each series, the reference's first."""
+    own = arms.loc[arms["is_own_series"], "series"]
+    others = dict.fromkeys(arms.loc[~arms["is_own_series"], "series"])
+    names = [own.iloc[0], *others]
+    lines = ["-", *itertools.islice(itertools.cycle(LINES), len(others))]
+    return {name: Mark(("o" + "s^DvPX<>" * len(names))[place], lines[place], place) for place, name in enumerate(names)}
+
+
+def series_handles(arms: pd.DataFrame, colour: Any) -> list[Line2D]:
+    """A legend entry for the marker of each series that has a trial; none where there is one series only."""
+    found, held = series_styles(arms), set(arms.loc[arms["num_seeds"] > 0, "series"])
+    return [
+        Line2D([], [], color=colour, marker=mark.marker, linestyle="", mfc=mark.face(colour), label=literal(name))
+        for name, mark in found.items()
+        if len(found) > 1 and name in held
+    ]
+
+
+def legend_above(axes: Axes, handles: Sequence[Artist], title: str | None = None) -> None:
+    """A legend over the plot, where it covers no point; the figure grows with it."""
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    columns = 1 if longest > 34 else 2
+    rows = -(-len(handles) // columns)
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.set_figheight(figure.get_figheight() + 0.13 * max(0, rows - 3))
+    place: Any = {"loc": "lower center", "bbox_to_anchor": (0.45, 1), "ncols": columns}
+    axes.legend(handles=list(handles), title=title, title_fontsize=6.5, columnspacing=0.8, handletextpad=0.3, **place)
 
 
 def bar_lengths(value: float, low: float, high: float) -> list[list[float]] | None:
@@ -62,43 +104,39 @@ def bar_lengths(value: float, low: float, high: float) -> list[list[float]] | No
     return [[value - low], [high - value]] if low < high else None
 
 
-def axis_of_arms(arms: pd.DataFrame) -> str:
-    """What the arms are compared along: the batch, or where all have one batch the first other axis that varies."""
-    others = [str(name) for name in arms if str(name).endswith("mini_batch_size")]
-    names = [name for name in ("train_batch", "lr", "group_size", *others) if _is_scale(arms[name])]
-    return next((name for name in names if arms[name].nunique() > 1), "train_batch")
-
-
-def _is_scale(values: pd.Series) -> bool:
-    """Whether a log axis can hold every value."""
-    return pd.api.types.is_numeric_dtype(values) and bool((values > 0).all())
-
-
-def beside(rows: pd.DataFrame, arms: pd.DataFrame, along: str) -> pd.DataFrame:
-    """Rows with the value that their arm has along an axis."""
-    return rows if along in rows else rows.assign(**{along: rows["arm"].map(arms.set_index("arm")[along])})
+def beside(rows: pd.DataFrame, arms: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Rows with the values that their arm has along axes."""
+    of_arm = arms.set_index("arm")
+    return rows.assign(**{name: rows["arm"].map(of_arm[name]) for name in names if name not in rows})
 
 
 def label_of(arms: pd.DataFrame, arm: Any, reference: str) -> str:
     """The batch (or the rate), and what else tells the arm from the others."""
     along = axis_of_arms(arms)
-    twins = arms[(arms[along] == getattr(arm, along)) & (arms["lr_rule"] == arm.lr_rule)]
+    twins = arms[(arms[along] == getattr(arm, along)) & (arms["series"] == arm.series)]
     label = f"{arm.train_batch:,}" if along == "train_batch" else short_number(getattr(arm, along))
     if len(twins) > 1:
         by_group = twins["group_size"].nunique() > 1
         label += f" = {arm.num_prompts}x{arm.group_size}" if by_group else f" lr {short_number(arm.lr)}"
-    if arm.is_control:
-        label += f" {literal(arm.lr_rule)}"
+    if not arm.is_own_series:
+        label += f", {literal(arm.series)}"
     return label + (" (ref.)" if arm.arm == reference else "")
 
 
 def line_style(arms: pd.DataFrame, arm: Any) -> Any:
-    """Solid for the reference's rule, one of its own for each other; arms of one colour and rule differ too."""
+    """Solid for the reference's series, one of its own for each other; arms of one colour and series differ too."""
+    if not arm.is_own_series:
+        return series_styles(arms)[arm.series].line
     along = axis_of_arms(arms)
-    if arm.is_control:
-        return rule_styles(arms)[arm.lr_rule][1]
-    twins = list(arms.loc[(arms[along] == getattr(arm, along)) & ~arms["is_control"], "arm"])
+    twins = list(arms.loc[(arms[along] == getattr(arm, along)) & arms["is_own_series"], "arm"])
     return ("-", "-.", ":", "--")[twins.index(arm.arm) % 4]
+
+
+def with_results(arms: pd.DataFrame) -> pd.DataFrame:
+    """The arms that have a trial, in the order of the batch, the reference's series first."""
+    places = {name: mark.place for name, mark in series_styles(arms).items()}
+    ordered = arms.assign(_place=arms["series"].map(places)).sort_values([axis_of_arms(arms), "_place"], kind="stable")
+    return ordered[ordered["num_seeds"] > 0].drop(columns="_place")
 
 
 def row_objects(table: pd.DataFrame) -> list[Any]:
@@ -115,16 +153,20 @@ def colour_scale(values: pd.Series) -> Callable[[float], Any]:
 def legend_beside(
     axes: Axes, handles: list[Line2D], arms: pd.DataFrame, colour: Callable[[float], Any], marked: bool
 ) -> None:
-    """One entry per arm; where they are too many, one per colour and one per rule, by its marker or its dashes."""
+    """One entry per arm; where they are too many, one per colour and one per series, by its marker or its dashes."""
     along = axis_of_arms(arms)
     if len(handles) > MOST_ENTRIES:
         values = sorted(arms[along].unique())
         of_values: Any = {"marker": "o", "ls": ""} if marked else {}
         handles = [Line2D([], [], color=colour(value), label=short_number(value), **of_values) for value in values]
-        for rule, (marker, line) in rule_styles(arms).items():
-            of_rule: Any = {"marker": marker, "ls": ""} if marked else {"ls": line}
-            handles.append(Line2D([], [], color=GREY, mfc="white", label=literal(rule), **of_rule))
+        held = set(arms.loc[arms["num_seeds"] > 0, "series"])
+        for name, mark in series_styles(arms).items():
+            of_series: Any = {"marker": mark.marker, "ls": ""} if marked else {"ls": mark.line}
+            if len(series_styles(arms)) > 1 and name in held:
+                handles.append(Line2D([], [], color=GREY, mfc=mark.face(GREY), label=literal(name), **of_series))
     title = "batch B" if along == "train_batch" else axis_name(along)
+    if max(len(str(handle.get_label())) for handle in handles) > 20:  # beside the plot they would leave it no room
+        return legend_above(axes, handles, title)
     place: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "borderaxespad": 0.2}
     axes.legend(handles=handles, title=title, title_fontsize=6.5, handlelength=2.2, handletextpad=0.5, **place)
 

@@ -24,31 +24,37 @@ from analysis.figure_parts import (
     WIDTH_IN,
     Report,
     Tables,
-    axis_of_arms,
     bar_lengths,
     beside,
     clamp,
     colour_scale,
     label_of,
+    legend_above,
     legend_beside,
     line_style,
     literal,
     number_axis,
     ratio_axis,
     row_objects,
-    rule_styles,
+    series_handles,
+    series_styles,
     setting_axis,
     slot_width,
+    with_results,
 )
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
 from analysis.scale_figures import critical, distance, targets
+from analysis.series import axis_of_arms
+from analysis.staleness_figure import staleness
 
 
 def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
     """Write every figure as PNG and SVG into the folder; returns the PNG paths in reading order."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, draw in FIGURES.items():
+    paths, figures = [], dict(FIGURES)
+    if len(tables["staleness"]):
+        figures["staleness"] = staleness
+    for name, draw in figures.items():
         with mpl.rc_context(STYLE):
             figure = Figure(figsize=(WIDTH_IN, 2.7), layout="constrained")
             draw(figure.subplots(), report, tables)
@@ -59,9 +65,9 @@ def draw_all(report: Report, tables: Tables, folder: Path) -> list[Path]:
 
 
 def curves(axes: Axes, report: Report, tables: Tables) -> None:
-    """J(N) by arm with the range over seeds (where the arms are few); the colour is the batch, dashes are controls."""
+    """J(N) by arm with the range over seeds (where the arms are few); the colour is B, dashes are other series."""
     along = axis_of_arms(tables["arms"])
-    arms, rows = tables["arms"].sort_values([along, "is_control"]), tables["curves"]
+    arms, rows = with_results(tables["arms"]), tables["curves"]
     colour = colour_scale(arms[along])
     handles = []
     for arm in row_objects(arms):
@@ -108,16 +114,15 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
     if along == "train_batch" and fit["predicted"].notna().any():
         label = "$r_N$ from the reference's noise"
         handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.7, label=label))
-    for rule, (marker, _) in rule_styles(arms).items():
-        handles.append(
-            Line2D([], [], color=GREY, marker=marker, linestyle="", mfc="white", label=f"{literal(rule)} rule")
-        )
+    handles += series_handles(arms, GREY)
     # A long legend would cover points.
-    beyond: Any = {"loc": "lower center", "bbox_to_anchor": (0.45, 1), "ncols": 2}
-    axes.legend(handles=handles, **(beyond if len(handles) > 6 else {"loc": "best"}))
+    if len(handles) > 6:
+        legend_above(axes, handles)
+    else:
+        axes.legend(handles=handles, loc="best")
     setting_axis(axes, arms)
     ends = np.array(axes.get_xlim())
-    axes.set_xlim(ends[0], ends[1] * np.exp(2 * len(rule_styles(arms)) * slot_width(arms, 2)))
+    axes.set_xlim(ends[0], ends[1] * np.exp(2 * (len(series_styles(arms)) - 1) * slot_width(arms, 2)))
     ratio_axis(axes.yaxis)
     clamp(axes.yaxis, pd.concat([arms[name].fillna(arms[f"{name}_low"]) for name in ("r_N", "r_T")]).dropna())
     axes.set(ylabel="ratio to the reference")
@@ -126,7 +131,7 @@ def penalty(axes: Axes, report: Report, tables: Tables) -> None:
 def gradients(axes: Axes, report: Report, tables: Tables) -> None:
     """Gradient norms against B beside the line B^(-1/2) through the reference."""
     along = axis_of_arms(tables["arms"])
-    rows = beside(tables["gradients"], tables["arms"], along).sort_values(along)
+    rows = beside(tables["gradients"], tables["arms"], along, "series").sort_values(along)
     axes.set(ylabel="gradient norm (rms)", yscale="log")
     setting_axis(axes, tables["arms"])
     drawn = rows.dropna(subset=["actor"])
@@ -135,43 +140,66 @@ def gradients(axes: Axes, report: Report, tables: Tables) -> None:
         return
     if along == "train_batch":
         axes.plot(drawn[along], drawn["actor_half_power"], color=GREY, linestyle="--", lw=0.8, label="$B^{-1/2}$")
-    for network, colour, marker in (("actor", BLUE, "o"), ("critic", ORANGE, "s")):
-        for control, face in ((False, colour), (True, "white")):
-            own = rows[rows["is_control"] == control].dropna(subset=[network])
+    styles, step = series_styles(tables["arms"]), slot_width(tables["arms"], 1)
+    for network, colour in (("actor", BLUE), ("critic", ORANGE)):
+        for name, mark in styles.items():
+            own = rows[rows["series"] == name].dropna(subset=[network])
             if len(own):
-                label = f"{network}, other lr rule" if control else network
-                line = "" if control else "-"
-                axes.plot(own[along], own[network], color=colour, marker=marker, mfc=face, ls=line, label=label)
+                label = ", ".join(filter(None, (network, literal(name))))
+                x = own[along] * np.exp(step * mark.place)
+                line = "-" if mark.place == 0 else ""
+                axes.plot(
+                    x, own[network], color=colour, marker=mark.marker, mfc=mark.face(colour), ls=line, label=label
+                )
+    axes.set_xlim(right=axes.get_xlim()[1] * np.exp(step * (len(styles) - 1)))
     slope = report["gradient_slope"]["actor"]
     if slope["slope"] is not None:
         low, high = slope["train_batch_range"]
         axes.axvspan(low, high, color=BLUE, alpha=0.08, lw=0)
         axes.set_title(f"actor slope {slope['slope']:.2f} over the aligned range (shaded)", loc="left", fontsize=7)
     number_axis(axes.yaxis)
-    axes.legend(loc="best")
+    handles, _ = axes.get_legend_handles_labels()
+    if len(handles) > 5:
+        legend_above(axes, handles)
+    else:
+        axes.legend(loc="best")
 
 
 def throughput(axes: Axes, report: Report, tables: Tables) -> None:
     """Seconds per sample of generation and training against B; of both together where a log does not divide them."""
     along = axis_of_arms(tables["arms"])
-    rows = beside(tables["throughput"], tables["arms"], along)
-    rows = rows[rows["used"].astype(bool)].drop_duplicates(along).sort_values(along)
+    rows = beside(tables["throughput"], tables["arms"], along, "series", "speed_series", "is_own_series")
+    rows = rows[rows["used"].astype(bool)].sort_values("is_own_series", ascending=False, kind="stable")
+    rows = rows.drop_duplicates([along, "speed_series"]).sort_values(along, kind="stable")
     setting_axis(axes, tables["arms"])
     axes.set(ylabel="milliseconds per sample")
     if rows.empty:
         axes.annotate("no seconds recorded", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
-    phases = [
-        (rows["generate_s_per_sample"], BLUE, "o", "generation"),
-        (rows["train_s_per_sample"], ORANGE, "s", "training"),
-    ]
-    if all(seconds.isna().all() for seconds, *_ in phases):
-        phases = [(1 / rows["samples_per_s"], GREY, "D", "generation and training")]
-    for seconds, colour, marker, label in phases:
-        axes.plot(rows[along], 1000 * seconds, color=colour, marker=marker, label=label)
+    phases = {"generate_s_per_sample": (BLUE, "o", "generation"), "train_s_per_sample": (ORANGE, "s", "training")}
+    if rows[list(phases)].isna().all(axis=None):
+        rows = rows.assign(undivided=1 / rows["samples_per_s"])
+        phases = {"undivided": (GREY, "D", "generation and training")}
+    names, styles = list(dict.fromkeys(rows["speed_series"])), series_styles(tables["arms"])
+    handles: list[Line2D] = []
+    of_series: list[Line2D] = []
+    for phase, (colour, marker, label) in phases.items():
+        for name in names:
+            own = rows[rows["speed_series"] == name]
+            mark = styles[own["series"].iloc[0]]
+            style: Any = {"marker": mark.marker, "mfc": mark.face(colour), "ls": mark.line}
+            style = {"marker": marker} if len(names) == 1 else style
+            axes.plot(own[along], 1000 * own[phase], color=colour, **style)
+            if len(names) > 1 and len(of_series) < len(names):
+                style["mfc"] = mark.face(GREY)
+                of_series.append(Line2D([], [], color=GREY, label=literal(name), **style))
+        handles.append(Line2D([], [], color=colour, marker=marker if len(names) == 1 else "", label=label))
     axes.set_yscale("log")
     number_axis(axes.yaxis)
-    axes.legend(loc="best")
+    if of_series:
+        legend_above(axes, [*handles, *of_series])
+    else:
+        axes.legend(handles=handles, loc="best")
 
 
 def decision(axes: Axes, report: Report, tables: Tables) -> None:
@@ -187,9 +215,9 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
         return
     along = axis_of_arms(arms)
     colour, handles = colour_scale(arms[along]), []
-    for arm in row_objects(drawn.sort_values([along, "is_control"])):
-        own = colour(getattr(arm, along))
-        face, marker = ("white", rule_styles(arms)[arm.lr_rule][0]) if arm.is_control else (own, "o")
+    for arm in row_objects(with_results(drawn)):
+        own, mark = colour(getattr(arm, along)), series_styles(arms)[arm.series]
+        face, marker = mark.face(own), mark.marker
         style: dict[str, Any] = {"color": own, "elinewidth": 0.8, "mfc": face, "capsize": 1.5}
         style["xerr"] = bar_lengths(arm.r_q, arm.r_q_low, arm.r_q_high)
         height = arm.r_N_low if np.isnan(arm.r_N) else arm.r_N
@@ -214,20 +242,19 @@ def decision(axes: Axes, report: Report, tables: Tables) -> None:
 
 
 def _points(axes: Axes, arms: pd.DataFrame, name: str, colour: str, place: int) -> None:
-    """Estimates with intervals; open markers are controls, arrows are lower bounds.
+    """Estimates with intervals; open markers are of other series, arrows are lower bounds.
 
-    The two ratios (place 0 and 1) stand side by side at their batch, those of other learning-rate rules to the right of
-    it but short of the next batch, so that none hides another's interval.
+    The two ratios (place 0 and 1) stand side by side at their batch, those of other series to the right of it but short
+    of the next batch, so that none hides another's interval.
     """
-    along, styles, step = axis_of_arms(arms), rule_styles(arms), slot_width(arms, 2)
-    rules = ["", *styles]
+    along, styles, step = axis_of_arms(arms), series_styles(arms), slot_width(arms, 2)
     for arm in row_objects(arms):
         value, low, high = (getattr(arm, key) for key in (name, f"{name}_low", f"{name}_high"))
-        slot = 2 * rules.index(arm.lr_rule if arm.is_control else "") + place
-        x = getattr(arm, along) * np.exp(step * (slot - 0.5))
+        mark = styles[arm.series]
+        x = getattr(arm, along) * np.exp(step * (2 * mark.place + place - 0.5))
         style: dict[str, Any] = {"color": colour, "elinewidth": 0.8, "capsize": 1.5}
         if not np.isnan(value):
-            style |= {"marker": styles[arm.lr_rule][0], "mfc": "white"} if arm.is_control else {"marker": "o"}
+            style |= {"marker": mark.marker, "mfc": mark.face(colour)}
             axes.errorbar(x, value, yerr=bar_lengths(value, low, high), **style)
         elif not np.isnan(low):
             axes.errorbar(x, low, yerr=low * (ARROW - 1), lolims=True, marker="_", **style)

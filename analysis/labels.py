@@ -7,16 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from analysis.series import OF_LEARNING, series_names
+
 Report = Mapping[str, Any]
 
 
 def short_label(report: Report, arm: Mapping[str, Any]) -> str:
-    """`B = 64`; where arms share the batch, `lr 4e-4`, `G = 16` or another axis that varies; else the arm's name."""
+    """`B = 64`; where arms share the batch, `lr 4e-4`, `G = 16` or another axis that varies; else the arm's name.
+
+    Where several batches are shared, with the series: `B = 64 (streaming, 2x in flight)`.
+    """
     own = [other for other in report["arms"] if other["lr_rule"] == arm["lr_rule"]]
     if _alone(own, arm, "train_batch"):
         return f"B = {arm['train_batch']:,}"
     if len({other["train_batch"] for other in report["arms"]}) > 1:
-        return str(arm["arm"])
+        series = series_names(report["arms"], "train_batch", without=OF_LEARNING)
+        labels = [
+            (other["train_batch"], name) for other, name in zip(report["arms"], series, strict=True) if other in own
+        ]
+        mine = arm["train_batch"], series[report["arms"].index(arm)]
+        return f"B = {mine[0]:,} ({mine[1]})" if mine[1] and labels.count(mine) == 1 else str(arm["arm"])
     for name, prefix in (("lr", "lr "), ("group_size", "G = ")):
         if _alone(own, arm, name):
             return prefix + short_number(arm[name])

@@ -167,7 +167,9 @@ def _arms(plan: Plan) -> pd.DataFrame:
     rows: dict[str, dict[str, Any]] = {}
     for trial in plan.trials:
         gen_batch = number(trial.configured("batch", "gen_batch"))
-        in_flight = int(gen_batch) if 1 <= gen_batch < trial.axes.train_batch else trial.axes.train_batch
+        streams = trial.configured("execution", "mode") == "streaming"
+        fits = gen_batch >= 1 and (streams or gen_batch < trial.axes.train_batch)
+        in_flight = int(gen_batch) if fits else trial.axes.train_batch
         rows.setdefault(trial.arm, {**trial.axes.model_dump(), "in_flight": in_flight})
     return pd.DataFrame.from_dict(rows, orient="index").astype({"lr": float}).rename_axis("arm")
 

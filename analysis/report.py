@@ -14,6 +14,7 @@ from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW, Interval, update_ratio
 from analysis.plain import interval_json, plain
 from analysis.roles import roles
 from analysis.scales import Scales, Slope
+from analysis.staleness import staleness_report
 from analysis.study import Study, Trial
 from analysis.target import HOLD
 
@@ -49,6 +50,7 @@ def build_report(study: Study, scales: Scales) -> dict[str, Any]:
         **findings(scales),
         **speed,
         "roles": roles(scales),
+        "staleness": staleness_report(scales),
         "recommendation": {"arm": advice.arm, "r_T": advice.r_T, "reason": advice.reason, "ties": list(advice.ties)},
         "excluded": excluded(study),
         "errors": errors_of(study) + problems,

@@ -13,6 +13,7 @@ from analysis.findings_words import finding_sentences
 from analysis.load import Sweep
 from analysis.report import build_report
 from analysis.scales import Scales
+from analysis.staleness_words import staleness_sentences
 from analysis.study import Study
 from analysis.tables import build_tables
 from analysis.target_words import target_headline
@@ -27,7 +28,7 @@ class Results:
     and their limits), seeds (N* of each trial), curves (J(N) by arm), distances (J(N) less the reference's with its
     band), targets (r_N at other targets), critical (every way to a critical batch), fit, prediction, gradients, groups,
     cadence, throughput, growth (how time grows with the batch, beside the published), roles (what engine and trainer
-    did of the time), excluded.
+    did of the time), staleness (how old the tokens of each arm were, where arms stream), excluded.
     """
 
     report: dict[str, Any]
@@ -49,5 +50,6 @@ def analyse(sweep: Sweep) -> Results:
     scales = Scales(study)
     report = build_report(study, scales)
     more = [*target_headline(report), *regime_sentences(report), *finding_sentences(report)]
+    more += staleness_sentences(report)
     report["headline"] = headline(report, more)
     return Results(report, build_tables(report, study, scales))

@@ -17,21 +17,24 @@ from analysis.figure_parts import (
     Report,
     RoundLocator,
     Tables,
-    axis_of_arms,
     bar_lengths,
     clamp,
     colour_scale,
     label_of,
+    legend_above,
     legend_beside,
     line_style,
     literal,
     ratio_axis,
     row_objects,
-    rule_styles,
+    series_handles,
+    series_styles,
     setting_axis,
     slot_width,
+    with_results,
 )
 from analysis.penalty import ALIGNED_HIGH, ALIGNED_LOW
+from analysis.series import axis_of_arms
 
 GREEN = "#009E73"
 GROUPS = {"training": (BLUE, "o"), "generation": (ORANGE, "s"), "time": (GREEN, "D")}
@@ -40,7 +43,7 @@ GROUPS = {"training": (BLUE, "o"), "generation": (ORANGE, "s"), "time": (GREEN, 
 def targets(axes: Axes, report: Report, tables: Tables) -> None:
     """r_N over the target, a line for each arm; bands are 95% intervals where the arms are few."""
     along, rows = axis_of_arms(tables["arms"]), tables["targets"]
-    arms = tables["arms"].sort_values([along, "is_control"])
+    arms = with_results(tables["arms"])
     colour, handles = colour_scale(arms[along]), []
     axes.set(xlabel=f"target in {literal(report['target']['metric'])}", ylabel="sample penalty $r_N$")
     ratio_axis(axes.yaxis)
@@ -66,26 +69,21 @@ def targets(axes: Axes, report: Report, tables: Tables) -> None:
 def distance(axes: Axes, report: Report, tables: Tables) -> None:
     """The largest distance of each arm's curve from the reference's, with its simultaneous interval."""
     arms = tables["arms"].dropna(subset=["largest_distance"])
-    along, styles = axis_of_arms(tables["arms"]), rule_styles(tables["arms"])
-    step = slot_width(tables["arms"], 1)
+    styles, step = series_styles(tables["arms"]), slot_width(tables["arms"], 1)
     for arm in row_objects(arms):
-        rule = 1 + list(styles).index(arm.lr_rule) if arm.is_control else 0
+        mark = styles[arm.series]
         limits = bar_lengths(arm.largest_distance, arm.largest_distance_low, arm.largest_distance_high)
         style: dict[str, Any] = {"color": BLUE, "elinewidth": 0.8, "capsize": 1.5}
-        style |= {"marker": styles[arm.lr_rule][0], "mfc": "white"} if rule else {"marker": "o"}
-        axes.errorbar(getattr(arm, along) * np.exp(step * rule), arm.largest_distance, yerr=limits, **style)
+        style |= {"marker": mark.marker, "mfc": mark.face(BLUE)}
+        x = getattr(arm, axis_of_arms(tables["arms"])) * np.exp(step * mark.place)
+        axes.errorbar(x, arm.largest_distance, yerr=limits, **style)
     setting_axis(axes, tables["arms"])
-    axes.set_xlim(right=axes.get_xlim()[1] * np.exp(step * len(styles)))
+    axes.set_xlim(right=axes.get_xlim()[1] * np.exp(step * (len(styles) - 1)))
     axes.set(ylabel=r"largest $|\Delta J|$ to the reference")
     top = max(arms["largest_distance"].max() * 1.5, 1e-3) if len(arms) else 1.0
     axes.set_ylim(0, min(axes.get_ylim()[1], top))
-    rules = [Line2D([], [], color=BLUE, marker="o", linestyle="", label="the reference's rule")] if styles else []
-    for rule_name, (marker, _) in styles.items():
-        label = f"{literal(rule_name)} rule"
-        rules.append(Line2D([], [], color=BLUE, marker=marker, linestyle="", mfc="white", label=label))
-    if rules:
-        place: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3 if len(rules) > 2 else 2}
-        axes.legend(handles=rules, columnspacing=0.8, handletextpad=0.2, **place)
+    if handles := series_handles(tables["arms"], BLUE):
+        legend_above(axes, handles)
 
 
 def critical(axes: Axes, report: Report, tables: Tables) -> None:

@@ -135,13 +135,17 @@ class Scales:
         """(plateau of a rate of the generate phase over what is in flight, the clock it was read from).
 
         column: generated_per_s (responses) or generated_tokens_per_s. Arms with the same number in flight are averaged;
-        only repetitions that measured every arm count, and where there are none the means do.
+        only repetitions that measured every arm count, and where there are none the means do. Arms that stream are left
+        out: their phase is the trainer's wait.
         """
         clock = next(iter(self.study.clocks.values()), None)
         if clock is None:
             return None, None
         in_flight = self.study.sweep.arms["in_flight"]
-        logs = np.log(clock.rates[column].where(lambda rate: rate > 0))
+        streaming = {t.arm for t in self.study.sweep.plan.trials if t.configured("execution", "mode") == "streaming"}
+        rates = clock.rates[column]
+        rates = rates[~rates.index.get_level_values("arm").isin(streaming)]
+        logs = np.log(rates.where(lambda rate: rate > 0))
         wide = logs.unstack("repeat").groupby(in_flight).mean().sort_index()
         rounds = wide.dropna(axis="columns")
         if not rounds.shape[1]:

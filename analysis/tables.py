@@ -15,12 +15,17 @@ from analysis.findings import FORMS
 from analysis.prediction import predicted_curve
 from analysis.regime import TimeModel
 from analysis.scales import Scales
+from analysis.series import with_series
+from analysis.staleness import AGES
 from analysis.study import Study
 
 MATCHED = ("arm", "group_size", "equivalent", "r_N", "optimal_step", "adam", "dead_frac", "noise_trace", "split_trace")
 MOVES = ("update_norm", "kl", "update_norm_per_sample", "kl_per_sample")
 SHARES = ("engine_busy_frac", "trainer_busy_frac", "overlap_frac", "in_flight_mean", "tail_frac")
 ROLES = ["arm", "train_batch", "mode", *SHARES]
+STALENESS = (
+    "arm", "train_batch", "mode", "in_flight_ratio", "correction", *AGES, "samples_dropped_frac", "r_N", "r_q", "r_T",
+)  # fmt: skip
 CADENCE = ("arm", "optimizer_steps_per_batch", "train_batch", *MOVES)
 
 
@@ -41,6 +46,7 @@ def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dic
         "throughput": _throughput(report),
         "growth": _growth(report),
         "roles": pd.DataFrame(report["roles"], columns=ROLES),
+        "staleness": _flat(report["staleness"]["arms"], STALENESS),
         "excluded": pd.DataFrame(report["excluded"], columns=["trial_id", "status", "reason"]),
     }
     # A column without a single value would be one of objects, which no figure can draw.
@@ -77,7 +83,7 @@ def _arms(report: Mapping[str, Any]) -> pd.DataFrame:
         distance = arm["curve_distance"] or {"band95": [None, None]}
         row |= {"largest_distance": distance.get("largest"), "at_samples": distance.get("at_samples")}
         rows.append(row | dict(zip(("largest_distance_low", "largest_distance_high"), distance["band95"], strict=True)))
-    return pd.DataFrame(rows)
+    return with_series(pd.DataFrame(rows), report)
 
 
 def _seeds(report: Mapping[str, Any]) -> pd.DataFrame:
@@ -172,7 +178,6 @@ def _gradients(report: Mapping[str, Any]) -> pd.DataFrame:
     for arm in report["arms"]:
         falling = math.sqrt(reference["train_batch"] / arm["train_batch"])
         row = {"arm": arm["arm"], "train_batch": arm["train_batch"], "lr": arm["lr"]}
-        row["is_control"] = arm["lr_rule"] != reference["lr_rule"]
         for network, norm in arm["grad_norm"].items():
             at_reference = reference["grad_norm"][network]
             row |= {network: norm, f"{network}_half_power": at_reference and at_reference * falling}

@@ -9,6 +9,11 @@ from analysis.labels import short_label
 
 Report = Mapping[str, Any]
 MOST_TIES = 4
+STALENESS_TITLE = "The price of age"
+STALENESS_CAPTION = (
+    "r_N over the mean age of the tokens trained on, in updates, with 95% intervals. Dotted: the slope within one "
+    "batch, over arms without a correction."
+)
 PROFILE_TITLE = "Speed alone"
 PROFILE_CAPTION = (
     "Response tokens per second without learning, with 95% intervals, beside the bound from FLOPs and bytes. Dashed: "
@@ -214,7 +219,8 @@ def _by_name(report: Report) -> dict[str, Mapping[str, Any]]:
 def _subject(report: Report, arm: Mapping[str, Any]) -> str:
     label = short_label(report, arm)
     if label.startswith("B = "):
-        return f"a batch of {arm['train_batch']:,} responses ({arm['arm']})"
+        series = label.partition(" (")[2].rstrip(")")
+        return f"a batch of {arm['train_batch']:,} responses{series and ', ' + series} ({arm['arm']})"
     return label if label == arm["arm"] else f"{label} ({arm['arm']})"
 
 
@@ -253,18 +259,19 @@ def captions(report: Report) -> list[tuple[str, str]]:
         (
             "Score over samples",
             "Mean over seeds, band from the lowest to the highest. Curves on one another learn equally well per "
-            f"sample; dashed: controls with another learning-rate rule. Dotted: the target, {target['value']:g}.",
+            f"sample; dashed and dotted: what differs in more than the batch. Grey: the target, {target['value']:g}.",
         ),
         (
             "Samples and time to the target",
             "Ratios to the reference with 95% intervals; arrows are lower bounds. Blue band: the margin that the 90% "
-            "interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference."
+            "interval of r_N must keep to be aligned. Below 1 in r_T a batch is faster than the reference. Open "
+            "markers differ in more than the batch."
             f"{fitted}{predicted}",
         ),
         (
             "The decision",
             "Throughput gained against samples lost. Below the diagonal r_q exceeds r_N, and the batch reaches the "
-            "target sooner. Open markers are controls, arrows lower bounds.",
+            "target sooner. Open markers differ in more than the batch, arrows are lower bounds.",
         ),
         (
             "The penalty at other targets",
@@ -288,7 +295,9 @@ def captions(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "Cost of a sample",
-            "Milliseconds of generation and of training per sample: where larger batches stop paying.",
+            "Milliseconds of generation and of training per sample: where larger batches stop paying."
+            + (" In mode streaming generation is what the trainer waits for." if report["staleness"]["arms"] else ""),
         ),
+        *([(STALENESS_TITLE, STALENESS_CAPTION)] if report["staleness"]["arms"] else []),
         *([(PROFILE_TITLE, PROFILE_CAPTION)] if report["profile"] else []),
     ]

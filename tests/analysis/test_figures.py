@@ -32,9 +32,9 @@ def test_curves_are_solid_for_the_rule_and_dashed_for_controls(results: Results)
     legend = axes.get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
-    assert labels == ["16", "64 (ref.)", "256", "256 fixed", "1,024", "4,096"]
+    assert labels == ["16", "64 (ref.)", "256", "256, fixed rule", "1,024", "4,096"]
     styles = dict(zip(labels, (line.get_linestyle() for line in axes.get_lines()), strict=False))
-    assert styles["256"] == "-" and styles["256 fixed"] == "--"
+    assert styles["256"] == "-" and styles["256, fixed rule"] == "--"
     target = axes.get_lines()[-1]
     assert set(target.get_ydata()) == {0.7}
 
