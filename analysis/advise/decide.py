@@ -99,6 +99,13 @@ class Decision:
         best_D = self.log_T.min(axis=1)
         return float(np.mean(self.log_T[:, self.timed.index(arm)] <= best_D + math.log1p(self.rule.tolerance)))
 
+    @cached_property
+    def promising(self) -> list[str]:
+        """The candidates that may be as good as the fastest: the others need no samples to be ruled out."""
+        if self.leader is None:
+            return [candidate.arm for candidate in self.evidence.candidates]
+        return [arm for arm in self.timed if self.within(arm) > NO_CHALLENGER]
+
     @property
     def separated(self) -> bool:
         """Whether the advice stands."""

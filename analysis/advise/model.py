@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_ndtr
-from scipy.stats import norm
 
 from analysis.advise.evidence import Evidence
 from analysis.penalty import LogSample
@@ -148,6 +147,11 @@ def _brownian(x_A: np.ndarray) -> np.ndarray:
     return np.where(same, np.minimum(np.abs(x_A)[:, None], np.abs(x_A)[None, :]), 0.0)
 
 
+def _log_density(z_K: np.ndarray) -> np.ndarray:
+    """Of the standard normal."""
+    return np.asarray(-(z_K**2) / 2 - 0.5 * math.log(2 * math.pi))
+
+
 class _Filter:
     """The Gaussians of all nodes while observations w . y = value are taken in."""
 
@@ -158,7 +162,7 @@ class _Filter:
 
     def observe(self, w_A: np.ndarray, value: float, var_K: np.ndarray) -> None:
         gain_KA, mean_K, total_K = self._along(w_A, var_K)
-        self.log_weight_K += norm.logpdf(value, mean_K, np.sqrt(total_K))
+        self.log_weight_K += _log_density((value - mean_K) / np.sqrt(total_K)) - np.log(total_K) / 2
         self._update(gain_KA, (value - mean_K) / total_K, 1 / total_K)
 
     def observe_beyond(self, w_A: np.ndarray, bound: float, var_K: np.ndarray) -> None:
@@ -166,7 +170,7 @@ class _Filter:
         gain_KA, mean_K, total_K = self._along(w_A, var_K)
         z_K = (mean_K - bound) / np.sqrt(total_K)
         log_p_K = log_ndtr(z_K)
-        hazard_K = np.exp(norm.logpdf(z_K) - log_p_K)
+        hazard_K = np.exp(_log_density(z_K) - log_p_K)
         self.log_weight_K += log_p_K
         self._update(gain_KA, hazard_K / np.sqrt(total_K), hazard_K * (hazard_K + z_K) / total_K)
 

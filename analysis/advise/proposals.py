@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.advise.advice import Advice, configured
 from analysis.advise.branches import arm_key
-from analysis.advise.decide import NO_CHALLENGER, allocate
+from analysis.advise.decide import allocate
 from analysis.advise.rates import DONE
 from analysis.advise.read import folder_beside
 from analysis.profile_file import read_profile
@@ -69,14 +69,6 @@ def _timing(advice: Advice) -> list[Item]:
     )
 
 
-def promising(advice: Advice) -> list[str]:
-    """The candidates that could still be the fastest by what is known: the others need no samples to be ruled out."""
-    decision = advice.decision
-    if decision.leader is None:
-        return [candidate.arm for candidate in advice.arms]
-    return [arm for arm in decision.timed if decision.within(arm) > NO_CHALLENGER]
-
-
 def _branches(advice: Advice) -> list[Item]:
     """Two branches or so of every promising arm from a reference run, at even shares of its N*."""
     if advice.study is None or not advice.settings.branch_points or advice.settings.branches is None:
@@ -86,12 +78,13 @@ def _branches(advice: Advice) -> list[Item]:
         return []
     parent = parents[0]
     needed, points = float(parent.crossing.estimate or 0.0), advice.settings.branch_points
-    grid = parent.curve.samples_K[parent.curve.samples_K > 0]
+    grid = _checkpoints(advice, parent.trial_id)
+    grid = parent.curve.samples_K[parent.curve.samples_K > 0] if grid is None else grid
     shares = [(k + 1) / (points + 1) for k in range(points)]
     places = dict.fromkeys(float(grid[np.abs(grid - share * needed).argmin()]) for share in shares)
-    begun, done = promising(advice), _branched(advice)
+    promising, done = advice.decision.promising, _branched(advice)
     found: list[Item] = []
-    learners = {candidate.learns_as for candidate in advice.arms if candidate.arm in begun}
+    learners = {c.learns_as for c in advice.arms if c.arm in promising and c.family == ()}
     for arm in sorted(learners, key=lambda name: advice.evidence.of(name).train_batch):
         batch = advice.evidence.of(arm).train_batch
         if arm == advice.reference or batch > LARGEST_BRANCHED * needed:
@@ -101,6 +94,13 @@ def _branches(advice: Advice) -> list[Item]:
             if not any(other == arm and abs(at - place) <= near for other, at in done):
                 found.append(_branch(advice, arm, parent.trial_id, parent.seed, place, needed))
     return found
+
+
+def _checkpoints(advice: Advice, trial_id: str) -> np.ndarray | None:
+    """Samples trained on at each checkpoint that a trial has kept; None where it has none."""
+    folder = advice.sweep.path / "trials" / trial_id / "checkpoint"
+    found = sorted(int(path.stem) for path in folder.glob("*.pt") if path.stem.isdecimal() and int(path.stem) > 0)
+    return np.array(found, dtype=float) if found else None
 
 
 def _branch(advice: Advice, arm: str, parent: str, seed: int, place: float, needed: float) -> Item:

@@ -16,6 +16,7 @@ from analysis.advise.evidence import Candidate, Evidence, Noise, Speed
 from analysis.errors import InputError
 from analysis.groups import Groups
 from analysis.load import Sweep
+from analysis.records import number
 from analysis.scales import Scales
 from analysis.study import BATCH_AXES, Study
 from analysis.throughput import Clock
@@ -204,9 +205,17 @@ def speeds(clocks: Mapping[Any, Clock], arms: Sequence[str]) -> dict[str, Speed]
 
 def samples_used(folders: Sequence[Sweep]) -> tuple[int, float]:
     """(responses trained on, seconds of the trials one after the other) of everything that was run."""
-    samples = sum(int(sweep.trials["samples_trained"].sum()) for sweep in folders)
+    samples = sum(
+        int((sweep.trials["samples_trained"] - _first_samples(sweep)).clip(lower=0).sum()) for sweep in folders
+    )
     seconds = sum(float(sweep.updates.groupby("trial_id")["wall_s"].max().sum()) for sweep in folders)
     return samples, seconds
+
+
+def _first_samples(sweep: Sweep) -> pd.Series:
+    """Where each trial starts: at 0, but for branches."""
+    told = {t.trial_id: number(t.configured("branch", "at_samples")) for t in sweep.plan.trials}
+    return sweep.trials.index.to_series().map(told).fillna(0.0)
 
 
 def folder_beside(path: Path, name: str | None) -> Path | None:

@@ -1,0 +1,202 @@
+"""Simulated advices of known truth: how often the advised arm is good, what that costs, and whether intervals hold.
+
+    python -m analysis.advise.simulate [--procedures 200] [--workers 2]
+
+prints a row per cell: the shape of r_N, where throughput saturates, how wrong the noise scale is; the share of advices
+within 10% of the fastest arm, quantiles of the regret, the share of them that were separated, samples as a share of the
+full sweep (5 seeds x all arms x budget), full runs, coverage of the 95% intervals of r_T at the end, and the share in
+which the checks disagreed. `!` marks less than 90% within 10%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from analysis.advise.decide import Decision, Rule, allocate
+from analysis.advise.evidence import Candidate, Evidence, LocalRatio, Noise, Speed
+from analysis.penalty import LogSample
+
+REFERENCE_BATCH, GROUP_SIZE = 64, 8
+KAPPAS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
+# Samples that the reference needs, and what a trial may use, in its own batches: those of the default sweep.
+REFERENCE_SAMPLES, BUDGET_SAMPLES = 8200.0, 32768.0
+PAST_TARGET, REFERENCE_SEEDS, MOST_SEEDS, RATE_RUNS, POINTS = 0.5, 3, 5, 2, 2
+NOISE_OWN_SD, NOISE_MODEL_SD, CLOCK_SD, ROUNDS = 0.15, 0.35, 0.03, 5
+BRANCH_SYSTEMATIC_SD, BRANCH_SD = 0.10, 0.10
+
+
+@dataclass(frozen=True)
+class Truth:
+    """critical: B_c over B_ref; knee: r_N bends sharply there. half: B_h over B_ref, where q has half of its plateau.
+
+    noise_factor: the noise scale measured over B_c, beside its random error. branches: whether there are any.
+    """
+
+    critical: float
+    half: float
+    knee: bool = False
+    seed_sd: float = 0.10
+    noise_factor: float = 1.0
+    branches: bool = True
+
+    def log_r_N(self, kappa: float) -> float:
+        """The hyperbola (1 + B/B_c) / (1 + B_ref/B_c), or its sharp form (1 + (B/B_c)^4)^(1/4).
+
+        >>> round(math.exp(Truth(10, 1).log_r_N(10)), 3), round(math.exp(Truth(10, 1, knee=True).log_r_N(10)), 3)
+        (1.818, 1.189)
+        """
+        power = 4 if self.knee else 1
+        top, bottom = (math.log1p((x / self.critical) ** power) / power for x in (kappa, 1.0))
+        return top - bottom
+
+    def log_q(self, kappa: float) -> float:
+        """Seconds of an update go as B_h + B: q as 1 / (1 + B_h/B)."""
+        return -math.log1p(self.half / kappa)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One simulated advice. regret: T of the arm advised over the least, less 1. covered: of the intervals of r_T."""
+
+    regret: float
+    separated: bool
+    share: float
+    runs: int
+    covered: list[bool]
+    disagreed: bool
+    full_runs_after_checks: int
+
+
+def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outcome:
+    """One advice from the first run to the last."""
+    names = [f"P{int(k * REFERENCE_BATCH / GROUP_SIZE)}" for k in KAPPAS]
+    kappa = dict(zip(names, KAPPAS, strict=True))
+    reference = names[KAPPAS.index(1)]
+    arms = tuple(Candidate(n, int(kappa[n] * REFERENCE_BATCH / GROUP_SIZE), GROUP_SIZE, n) for n in names)
+    log_N = {n: math.log(REFERENCE_SAMPLES) + truth.log_r_N(kappa[n]) for n in names}
+    log_T = {n: log_N[n] - truth.log_q(kappa[n]) for n in names}
+    error = NOISE_MODEL_SD * rng.standard_normal() + NOISE_OWN_SD * rng.standard_normal()
+    noise = Noise(math.log(truth.critical * REFERENCE_BATCH * truth.noise_factor) + error, NOISE_OWN_SD)
+    clock_sd = CLOCK_SD / math.sqrt(ROUNDS)
+    speed = {n: Speed(truth.log_q(kappa[n]) + clock_sd * rng.standard_normal(), clock_sd, 32) for n in names}
+    spent, runs = 0.0, {n: LogSample(np.empty(0)) for n in names}
+
+    def run(name: str) -> None:
+        nonlocal spent
+        value = log_N[name] + truth.seed_sd * rng.standard_normal()
+        before, beyond = runs[name], value > math.log(BUDGET_SAMPLES)
+        values = before.values if beyond else np.append(before.values, value)
+        bounds = np.append(before.bounds, math.log(BUDGET_SAMPLES)) if beyond else before.bounds
+        runs[name] = LogSample(values, bounds)
+        spent += min((1 + PAST_TARGET) * math.exp(value), BUDGET_SAMPLES)
+
+    def evidence(branches: dict[str, LocalRatio]) -> Evidence:
+        return Evidence(arms, reference, {n: s for n, s in runs.items() if s.size}, branches, speed, noise)
+
+    for _ in range(RATE_RUNS):
+        spent += (1 + PAST_TARGET) * REFERENCE_SAMPLES
+    for _ in range(REFERENCE_SEEDS):
+        run(reference)
+    decision, branches = Decision(evidence({}), Rule()), {}
+    for name in decision.promising if truth.branches else []:
+        batch = kappa[name] * REFERENCE_BATCH
+        if name == reference or batch > REFERENCE_SAMPLES / 2:
+            continue
+        wrong = BRANCH_SYSTEMATIC_SD * rng.standard_normal() + BRANCH_SD * rng.standard_normal() / math.sqrt(POINTS)
+        branches[name] = LocalRatio(truth.log_r_N(kappa[name]) + wrong, BRANCH_SD / math.sqrt(POINTS))
+        spent += POINTS * max(REFERENCE_SAMPLES / 4, 4 * batch)
+    disagreed = False
+    while True:
+        decision = Decision(evidence(branches), Rule())
+        disagreed = disagreed or not decision.agrees
+        left = {n: MOST_SEEDS - runs[n].size for n in names}
+        chosen = [] if decision.separated else allocate(decision, left, workers)
+        if not chosen:
+            break
+        for name in chosen:
+            run(name)
+    advised = decision.advised or reference
+    covered = []
+    for name in names:
+        found, true = decision.r_T(name), log_T[name] - log_T[reference]
+        if name != reference and found.low is not None and found.high is not None:
+            covered.append(found.low <= math.exp(true) <= found.high)
+    return Outcome(
+        regret=math.exp(log_T[advised] - min(log_T.values())) - 1,
+        separated=decision.separated,
+        share=spent / (MOST_SEEDS * len(names) * BUDGET_SAMPLES),
+        runs=sum(sample.size for sample in runs.values()),
+        covered=covered,
+        disagreed=disagreed,
+        full_runs_after_checks=sum(s.size for n, s in runs.items() if n != reference),
+    )
+
+
+def simulate(truth: Truth, procedures: int, seed: int = 0) -> list[Outcome]:
+    """Independent procedures under one truth."""
+    rng = np.random.default_rng([seed, *(int(1000 * abs(x)) for x in (truth.critical, truth.half, truth.noise_factor))])
+    return [procedure(truth, rng) for _ in range(procedures)]
+
+
+def cells() -> list[tuple[str, Truth]]:
+    """What the command runs."""
+    found = []
+    for half in (1.0, 4.0, 16.0):
+        shapes = [(f"hyperbola {b:g}", Truth(b, half)) for b in (2.0, 10.0, 30.0, 100.0)]
+        shapes += [("knee 16", Truth(16.0, half, knee=True))]
+        shapes += [("hyperbola 10, spread .15", Truth(10.0, half, seed_sd=0.15))]
+        found += shapes
+        found += [
+            (f"hyperbola {b:g}, noise x{factor:.2g}", Truth(b, half, noise_factor=factor))
+            for b in (2.0, 10.0, 30.0)
+            for factor in (1 / 3, 3.0)
+        ]
+        found += [("hyperbola 10, no branches", replace(Truth(10.0, half), branches=False))]
+        found += [
+            (f"hyperbola 10, no branches, noise x{f:.2g}", Truth(10.0, half, noise_factor=f, branches=False))
+            for f in (1 / 3, 3.0)
+        ]
+    return found
+
+
+def row(name: str, truth: Truth, outcomes: list[Outcome]) -> str:
+    """One line of the table."""
+    regret = np.array([one.regret for one in outcomes])
+    good = float(np.mean(regret <= 0.10 + 1e-9))
+    quantiles = " ".join(f"{q:5.3f}" for q in np.quantile(regret, [0.5, 0.9, 0.95, 1.0]))
+    covered = [hit for one in outcomes for hit in one.covered]
+    return (
+        f"{name:<30} {truth.half:>4g} | {good:5.1%}{'!' if good < 0.9 else ' '} {quantiles} | "
+        f"{np.mean([o.separated for o in outcomes]):5.1%} {np.mean([o.share for o in outcomes]):6.1%} "
+        f"{np.quantile([o.share for o in outcomes], 0.95):6.1%} {np.mean([o.runs for o in outcomes]):5.1f} | "
+        f"{np.mean(covered):5.1%} {np.mean([o.disagreed for o in outcomes]):5.1%}"
+    )
+
+
+HEADER = "r_N                             B_h | within  50%   90%   95%   max | separ. share    p95  runs | cover. checks"
+
+
+def _cell(procedures: int, cell: tuple[str, Truth]) -> str:
+    return row(*cell, simulate(cell[1], procedures))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Simulated advices of known truth.")
+    parser.add_argument("--procedures", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    print(HEADER)
+    with ProcessPoolExecutor(options.workers) as pool:
+        for line in pool.map(partial(_cell, options.procedures), cells()):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
