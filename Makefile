@@ -3,6 +3,8 @@
 SWEEP ?= sweeps/default.yaml sweeps/ppo.yaml sweeps/matched_pairs.yaml
 STUDY = $(filter-out sweeps/smoke.yaml sweeps/smollm_smoke.yaml sweeps/gpu_% sweeps/paper_%,$(wildcard sweeps/*.yaml))
 RESULTS ?= results
+# make soak breaks what takes minutes to break, and sixty trials at random; what runs longer than this is ended.
+SOAK_LIMIT = 90m
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY = .venv/bin/python
 REPORT = $(PY) -m analysis report $(RESULTS)/$$($(PY) -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["sweep"])' $$f)
@@ -11,7 +13,7 @@ SYNC = $(PY) -m harness sync $$f --results $(RESULTS)
 EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup engines plan sweep study report status sync dashboard test check gpu-check bench notebook clean
+.PHONY: setup engines plan sweep study report status sync dashboard test soak check gpu-check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -40,6 +42,7 @@ status: setup; @$(call EACH,$(PY) -m harness status $$f --results $(RESULTS))
 sync: setup; @$(call EACH,$(SYNC))
 dashboard: setup; @$(call EACH,$(PY) -m harness dashboard $$f --results $(RESULTS))
 test: check engines; @$(PY) -m pytest
+soak: engines; @timeout --foreground --signal=INT --kill-after=60 $(SOAK_LIMIT) $(PY) -m pytest -m soak -s tests/soak
 check: setup; @$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy harness analysis
 gpu-check: setup; @$(PY) -m tests.gpu.check
 bench: .venv/.stamp-bench; @$(PY) -m tests.bench

@@ -10,6 +10,7 @@ not see it) says what goes wrong in which trial, or in all ("*"); "once" means i
     {"<trial_id>": {"kill_once_at": 256}}     one attempt is killed there
     {"<trial_id>": {"stop_once_at": 256}}     the process of one attempt is stopped there: nothing in it runs on
     {"<trial_id>": {"memory_once_at": 256}}   one attempt finds no memory there
+    {"<trial_id>": {"grow_once_at": 256}}     one attempt takes GROWS_TO_BYTES of memory there, and waits
     {"<trial_id>": {"disk_full_at": 256}}     the kernel refuses the record
     {"<trial_id>": {"die_at": 256}}           every attempt is killed there
     {"<trial_id>": {"kill_at_end": true}}     one attempt is killed once its outcome is written
@@ -46,6 +47,7 @@ from harness.sweep import WorkerFunctions
 from harness.tracking.jsonl import JsonlSink, read_records
 from harness.types import StepRecord, TrialOutcome
 
+GROWS_TO_BYTES = 5 * 2**30
 FUNCTIONS = WorkerFunctions(
     run_trial=f"{__name__}:run_trial", prepare=f"{__name__}:no_warm_start", time_arm=f"{__name__}:time_arm"
 )
@@ -145,12 +147,19 @@ def _find_no_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
+def _grow() -> None:
+    held = [b"\1" * 2**26 for _ in range(GROWS_TO_BYTES // 2**26)]
+    time.sleep(3600)
+    del held
+
+
 _ONCE: dict[str, Callable[[], None]] = {
     "raise": _raise,
     "wait": lambda: time.sleep(3600),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "memory": _find_no_memory,
+    "grow": _grow,
 }
 
 

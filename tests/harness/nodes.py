@@ -24,10 +24,13 @@ class Nodes:
     def address(self) -> str:
         return str(self._cluster.address)
 
-    def add(self, cpus: int, sees_results: bool = True, **resources: float) -> Any:
+    def add(
+        self, cpus: int, sees_results: bool = True, environment: dict[str, str] | None = None, **resources: float
+    ) -> Any:
         """A node; one that does not see the results folder has no other way to write there than through the driver."""
         unseen = {} if sees_results else {UNSEEN_VARIABLE: "1"}
-        return self._add(num_cpus=cpus, resources=resources, env_vars=self._settings | unseen)
+        variables = self._settings | unseen | (environment or {})
+        return self._add(num_cpus=cpus, resources=resources, env_vars=variables)
 
     def kill(self, node: Any) -> None:
         """End all its processes at once."""

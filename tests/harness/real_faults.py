@@ -1,6 +1,7 @@
 """Real trials of the embedded model in which something breaks once; what, <results>/faults.json says:
 
 {"<trial_id>": {"kill_member_at": 64}}   a process of the trial beside its own is killed after that record
+{"<trial_id>": {"kill_one_member_at": 64}}  only the last of them is
 {"<trial_id>": {"kill_at": 64}}          its own process is
 {"<trial_id>": {"cut_checkpoint_at": 64}}  so is it, and its newest checkpoint loses its second half
 {"<trial_id>": {"cut_record_at": 64}}    so is it, and that record loses its second half
@@ -66,6 +67,8 @@ def run_trial(trial: PlannedTrial, directory: Path, results_dir: Path, attempt: 
             if attempt == 1 and record.samples_trained == fault.get("kill_member_at"):
                 for process in members_of(psutil.Process().parent()):
                     process.kill()
+            if attempt == 1 and record.samples_trained == fault.get("kill_one_member_at"):
+                members_of(psutil.Process().parent())[-1].kill()
 
 
 def members_of(ancestor: psutil.Process | None) -> list[psutil.Process]:
