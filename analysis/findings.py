@@ -9,14 +9,16 @@ from analysis.gradients import NoiseScale
 from analysis.groups import Groups, Matched
 from analysis.plain import interval_json
 from analysis.prediction import log_error, predict
+from analysis.reach import reaches
 from analysis.scales import Scales
 
 FORMS = ("optimal_step", "adam")
 
 
 def findings(scales: Scales) -> dict[str, Any]:
-    """The keys `prediction`, `groups` and `cadence` of report.json."""
-    return {"prediction": _prediction(scales), "groups": _groups(scales), "cadence": _cadence(scales)}
+    """The keys `prediction`, `groups`, `cadence` and `reach` of report.json."""
+    found = {"prediction": _prediction(scales), "groups": _groups(scales), "cadence": _cadence(scales)}
+    return found | {"reach": _reach(scales)}
 
 
 def _prediction(scales: Scales) -> dict[str, Any]:
@@ -70,4 +72,18 @@ def _cadence(scales: Scales) -> list[dict[str, Any]]:
             "kl_per_sample": found.per_sample(found.kl),
         }
         for found in cadences(scales)
+    ]
+
+
+def _reach(scales: Scales) -> list[dict[str, Any]]:
+    return [
+        {
+            "way": found.way,
+            "batch": interval_json(found.interval, "not passed" if found.interval.bound else ""),
+            "start": found.start,
+            "start_r_N": interval_json(found.start_r_N),
+            "arms": list(found.arms),
+            "largest": found.largest,
+        }
+        for found in reaches(scales.study)
     ]

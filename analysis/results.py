@@ -27,8 +27,9 @@ class Results:
     report: the content of report.json. tables: one frame per CSV, by name: arms (one row per arm with N*, r_N, r_q, r_T
     and their limits), seeds (N* of each trial), curves (J(N) by arm), distances (J(N) less the reference's with its
     band), targets (r_N at other targets), critical (every way to a critical batch), fit, prediction, gradients, groups,
-    cadence, throughput, growth (how time grows with the batch, beside the published), roles (what engine and trainer
-    did of the time), staleness (how old the tokens of each arm were, where arms stream), excluded.
+    cadence, reach (how far each way of growing the batch carries), throughput, growth (how time grows with the batch,
+    beside the published), roles (what engine and trainer did of the time), staleness (how old the tokens of each arm
+    were, where arms stream), excluded.
     """
 
     report: dict[str, Any]

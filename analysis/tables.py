@@ -43,6 +43,7 @@ def build_tables(report: Mapping[str, Any], study: Study, scales: Scales) -> dic
         "gradients": _gradients(report),
         "groups": _flat(report["groups"]["matched"], MATCHED),
         "cadence": _flat(report["cadence"], CADENCE),
+        "reach": _flat(report["reach"], ("way", "batch", "start", "start_r_N", "largest")),
         "throughput": _throughput(report),
         "growth": _growth(report),
         "roles": pd.DataFrame(report["roles"], columns=ROLES),

@@ -119,7 +119,7 @@ def test_the_files_of_a_report(sweep: Path, report: dict[str, Any]) -> None:
         "growth",
         "prediction",
     ]
-    names += ["roles", "seeds", "staleness", "targets", "throughput"]
+    names += ["reach", "roles", "seeds", "staleness", "targets", "throughput"]
     assert sorted(path.stem for path in (folder / "tables").iterdir()) == names
     assert len(pd.read_csv(folder / "tables/seeds.csv")) == 30
     figures = ["critical", "curves", "decision", "distance", "gradients", "penalty", "targets", "throughput"]
