@@ -102,7 +102,7 @@ def build_parts(config: TrialConfig, results_dir: Path, spawn: Spawn | None = No
 
 def _spawn_on_ray(execution: ExecutionConfig) -> Spawn:
     def spawn(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> Members:
-        from harness.cluster import spawner
+        from harness.cluster.processes import spawner
 
         return spawner(execution)(role, of, args_M)
 

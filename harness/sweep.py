@@ -44,7 +44,7 @@ class WorkerFunctions:
 
 def ray_pool(execution: ExecutionConfig, most: int, home: Home) -> AbstractContextManager[WorkerPool]:
     """Workers on Ray, at most `most`."""
-    from harness.cluster import worker_pool
+    from harness.cluster.pool import worker_pool
 
     return worker_pool(execution, most, home)
 

@@ -16,9 +16,9 @@ from harness.sweep_file import load_sweep
 
 ROOT = Path(__file__).parents[1]
 SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
-# Each heavy library is imported in one file of a package.
+# Each heavy library is imported in one file of a package, Ray in one folder.
 HOME = {
-    "ray": {"harness/cluster.py"},
+    "ray": {f"harness/cluster/{name}.py" for name in ("__init__", "connection", "pool", "processes")},
     "wandb": {"harness/tracking/wandb.py", "analysis/importing/wandb.py"},
     "wandb_workspaces": {"harness/dashboard.py"},
     "tensorboard": {"analysis/importing/tensorboard.py"},

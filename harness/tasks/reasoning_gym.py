@@ -3,7 +3,7 @@
 A generator makes item i of a data set from (seed + i), so a question is named by one number. Held-out questions come
 from the lowest of them, training from the rest; a training question with the words of a held-out one is drawn anew.
 Sets of text have another order in each process unless PYTHONHASHSEED is set, and some generators draw from them:
-harness.cluster sets it.
+harness.worker sets it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from harness.cluster import connect
+from harness.cluster.connection import connect
 from harness.execution import ExecutionConfig
 
 LIMIT_S = 600.0  # of what takes seconds on a quiet machine

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster import worker_pool
+from harness.cluster.pool import worker_pool
 from harness.errors import EnvironmentProblem
 from harness.execution import ExecutionConfig
 from harness.fitting import num_fitting

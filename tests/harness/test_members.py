@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.cluster import worker_pool
+from harness.cluster.pool import worker_pool
 from harness.errors import EnvironmentProblem
 from harness.execution import ExecutionConfig
 from harness.fitting import num_fitting
@@ -45,7 +45,7 @@ class Stillborn:
 
 def meet_stillborn() -> None:
     """In a worker: start a member that cannot be made, and ask it."""
-    from harness.cluster import spawner
+    from harness.cluster.processes import spawner
     from harness.members import call_all
 
     call_all(spawner(TWO_ENGINES)("engine", f"{__name__}:Stillborn", [()]), "who")
@@ -53,7 +53,7 @@ def meet_stillborn() -> None:
 
 def meet(execution: ExecutionConfig, die: bool) -> Any:
     """In a worker: start two members, let them answer, and kill one if told to."""
-    from harness.cluster import spawner
+    from harness.cluster.processes import spawner
     from harness.members import call_all
 
     members = spawner(execution)("engine", f"{__name__}:Sleeper", [(0,), (1,)])

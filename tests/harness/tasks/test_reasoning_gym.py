@@ -97,7 +97,7 @@ def test_several_generators_in_one() -> None:
 
 
 def test_questions_drawn_from_sets_of_text_are_the_same_in_every_process_of_a_sweep() -> None:
-    from harness.cluster import environment
+    from harness.worker import environment
 
     code = (
         "from harness.tasks.config import ReasoningGymConfig as C; from harness.tasks import make_task; "

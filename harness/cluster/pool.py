@@ -1,54 +1,34 @@
-"""Ray: workers that live across trials, and the other processes of a trial. The only file that imports ray.
-
-Without RAY_ADDRESS a small local cluster is started and ends with this process; with it the workers are
-spread over that cluster. Its nodes need the project; those that do not see the results folder work on copies.
-"""
+"""Workers on Ray that live across trials: started, given jobs, heard, replaced when they die."""
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-# Read when ray is imported: no telemetry, no messages of its own between ours, no wait before it ends.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-if os.environ.get("RAY_ADDRESS", "local") == "local":
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a local cluster listens on the loopback only
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-    from ray.util import get_current_placement_group, placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
-except ImportError as error:
-    from harness.errors import EnvironmentProblem
-
-    raise EnvironmentProblem(f"the package ray cannot be imported ({error}); run: make setup") from None
-
+from harness.cluster.connection import await_end_of_earlier, connect, is_local
+from harness.cluster.processes import Answer, options_in
 from harness.courier import Home, Inbox, Shelf
 from harness.errors import EnvironmentProblem
-from harness.execution import Bundle, ExecutionConfig, Role
+from harness.execution import Bundle, ExecutionConfig
 from harness.fitting import num_fitting
-from harness.jobs import Died, Event, Failed, Job, MemberDied, Piece
-from harness.members import Spawn
+from harness.jobs import Died, Event, Failed, Job, Piece
 from harness.signals import deaf_once_interrupted
-from harness.worker import Member, Setup, Worker, environment
+from harness.worker import Setup, Worker
 
-OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 START_TIMEOUT_S = 300.0
-CONNECT_TIMEOUT_S = 10.0
 MAX_DEATHS_AT_START = 3  # of each worker
 SPARE_WORKERS = 2
 COUNT_NODES_EVERY_S = 5.0
-EARLIER_TIMEOUT_S = 60.0
 PIECES_AT_A_TIME = 4  # on the way to the driver from each worker
 
 
@@ -59,13 +39,13 @@ def worker_pool(execution: ExecutionConfig, most: int, home: Home | None = None)
     EnvironmentProblem when none fits. `home`: where the workers' files belong, should they lie on other machines.
     """
     own = not ray.is_initialized()
-    local = own and _address() == "local"
+    local = own and is_local()
     try:
         if own:
             with deaf_once_interrupted():
                 connect(execution)
         if home is not None and not local:
-            _await_end_of_earlier(home)
+            await_end_of_earlier(home)
         pool = RayPool(execution, most, None if local else home, spare=0 if local else SPARE_WORKERS)
         try:
             yield pool
@@ -76,62 +56,6 @@ def worker_pool(execution: ExecutionConfig, most: int, home: Home | None = None)
             ray.shutdown()
 
 
-def _await_end_of_earlier(home: Home) -> None:
-    """Return once no worker of an earlier call for the same folder lives: the cluster ends those of a dead driver."""
-    end_s = time.monotonic() + EARLIER_TIMEOUT_S
-    while any(actor["name"].startswith(home.name) for actor in ray.util.list_named_actors(all_namespaces=True)):
-        if time.monotonic() > end_s:
-            raise EnvironmentProblem(
-                f"{home.sweep_dir}: workers of an earlier call still run on the cluster; wait for them to end"
-            )
-        time.sleep(0.2)
-
-
-def _address() -> str:
-    return os.environ.get("RAY_ADDRESS", "local")
-
-
-def connect(execution: ExecutionConfig) -> None:
-    """Join the cluster at RAY_ADDRESS, or start one here. EnvironmentProblem when that fails."""
-    address = _address()
-    if address.startswith("ray://"):
-        raise EnvironmentProblem(
-            f"RAY_ADDRESS={address}: needs HOST:PORT, called on a node of the cluster (there: RAY_ADDRESS=auto), "
-            f"or from a job (ray job submit)"
-        )
-    local: dict[str, Any] = {}
-    if address == "local":
-        cpus = len(os.sched_getaffinity(0))
-        num_fitting([{"CPU": cpus, "GPU": 1024}], execution)  # CPUs need no Ray to be counted; GPUs are counted by it
-        local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-    try:
-        _knock(address)
-        ray._private.worker.listen_error_messages = _hear_nothing  # type: ignore[assignment]
-        ray.init(
-            address=address,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            runtime_env={"env_vars": environment(execution.threads)},
-            **local,
-        )
-    except SystemExit:  # from the handler that Ray sets for SIGTERM
-        raise KeyboardInterrupt from None
-    except Exception as error:  # a node that does not come up in time raises no narrower type
-        where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
-        raise EnvironmentProblem(f"{where}: {error}") from error
-
-
-def _knock(address: str) -> None:
-    """OSError when nothing listens at host:port: Ray itself would try for minutes."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
-
-
-def _hear_nothing(*_: Any) -> None:
-    """Ray's thread that prints what it is told of dead workers: we tell it ourselves."""
-
-
 @dataclass(frozen=True)
 class _RemoteShelf:
     """See harness.courier.RemoteShelf."""
@@ -139,11 +63,11 @@ class _RemoteShelf:
     actor: Any
 
     def files(self, folder: str) -> dict[str, int]:
-        found: dict[str, int] = _Answer(self.actor.files.remote(folder)).result()
+        found: dict[str, int] = Answer(self.actor.files.remote(folder)).result()
         return found
 
     def read(self, path: str, offset: int) -> bytes:
-        content: bytes = _Answer(self.actor.read.remote(path, offset)).result()
+        content: bytes = Answer(self.actor.read.remote(path, offset)).result()
         return content
 
 
@@ -268,7 +192,7 @@ class RayPool:
         group = placement_group([_resources(bundle) for bundle in execution.bundles], strategy="PACK")
         _, takes = execution.place("trial", 0)
         name = f"{self._home.name}-{secrets.token_hex(8)}" if self._home else None
-        worker: Any = ray.remote(Worker).options(name=name, **_options(group, 0, takes))
+        worker: Any = ray.remote(Worker).options(name=name, **options_in(group, 0, takes))
         settings = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
         actor = worker.remote(Setup(execution.threads, takes.gpus, settings, self._home, self._shelf))
         return _Slot(actor, actor.ready.remote(), group)
@@ -369,86 +293,7 @@ def _resources(bundle: Bundle) -> dict[str, float]:
     return {name: amount for name, amount in amounts if amount}
 
 
-def _options(group: Any, bundle: int, takes: Bundle) -> dict[str, Any]:
-    place = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=bundle)
-    return {
-        "num_cpus": takes.cpus,
-        "num_gpus": takes.gpus,
-        "scheduling_strategy": place,
-        "max_restarts": 0,
-        "max_task_retries": 0,
-    }
-
-
 def _end(slot: _Slot) -> None:
     """End the worker; with its placement group go the other processes of its trial."""
     ray.kill(slot.actor)
     remove_placement_group(slot.group)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """See harness.members.Answer."""
-
-    reference: Any
-
-    def done(self) -> bool:
-        return bool(ray.wait([self.reference], timeout=0)[0])
-
-    def result(self) -> Any:
-        try:
-            return ray.get(self.reference)
-        except RayTaskError as error:
-            raise error.cause from error
-        except RayError as error:
-            raise MemberDied(" ".join(str(error).split())) from error
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """See harness.members.Shared."""
-
-    reference: Any
-
-    def get(self) -> Any:
-        return ray.get(self.reference)
-
-
-@dataclass(frozen=True)
-class _RayMembers:
-    """See harness.members.Members."""
-
-    actors: list[Any]
-
-    @property
-    def size(self) -> int:
-        return len(self.actors)
-
-    def start(self, member: int, method: str, *args: Any) -> _Answer:
-        return _Answer(self.actors[member].call.remote(method, args))
-
-    def share(self, value: Any) -> _Shared:
-        return _Shared(ray.put(value))
-
-    def close(self) -> None:
-        while self.actors:
-            ray.kill(self.actors.pop())
-
-
-def spawner(execution: ExecutionConfig) -> Spawn:
-    """Starts the other processes of a trial, in a worker, within the placement group that the worker lives in."""
-
-    def spawn(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> _RayMembers:
-        group = get_current_placement_group()
-        if group is None:
-            raise EnvironmentProblem(f"a trial with processes of its own ({role}) runs in: python -m harness sweep")
-        worker = Worker.current
-        assert worker is not None
-        actors = []
-        for number, args in enumerate(args_M):
-            bundle, takes = execution.place(role, number)
-            member: Any = ray.remote(Member).options(**_options(group, bundle, takes))
-            actors.append(member.remote(replace(worker.setup, gpus=takes.gpus), worker.results, of, args))
-        return _RayMembers(actors)
-
-    return spawn

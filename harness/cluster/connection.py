@@ -1,0 +1,82 @@
+"""Joining the cluster at RAY_ADDRESS, or starting one here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+import ray
+
+from harness.courier import Home
+from harness.errors import EnvironmentProblem
+from harness.execution import ExecutionConfig
+from harness.fitting import num_fitting
+from harness.worker import environment
+
+OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
+CONNECT_TIMEOUT_S = 10.0
+EARLIER_TIMEOUT_S = 60.0
+
+
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS", "local")
+
+
+def is_local() -> bool:
+    """Whether connect starts a cluster of this process's own."""
+    return _address() == "local"
+
+
+def connect(execution: ExecutionConfig) -> None:
+    """Join the cluster at RAY_ADDRESS, or start one here. EnvironmentProblem when that fails."""
+    address = _address()
+    if address.startswith("ray://"):
+        raise EnvironmentProblem(
+            f"RAY_ADDRESS={address}: needs HOST:PORT, called on a node of the cluster (there: RAY_ADDRESS=auto), "
+            f"or from a job (ray job submit)"
+        )
+    local: dict[str, Any] = {}
+    if address == "local":
+        cpus = len(os.sched_getaffinity(0))
+        num_fitting([{"CPU": cpus, "GPU": 1024}], execution)  # CPUs need no Ray to be counted; GPUs are counted by it
+        local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    try:
+        _knock(address)
+        ray._private.worker.listen_error_messages = _hear_nothing  # type: ignore[assignment]
+        ray.init(
+            address=address,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            runtime_env={"env_vars": environment(execution.threads)},
+            **local,
+        )
+    except SystemExit:  # from the handler that Ray sets for SIGTERM
+        raise KeyboardInterrupt from None
+    except Exception as error:  # a node that does not come up in time raises no narrower type
+        where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
+        raise EnvironmentProblem(f"{where}: {error}") from error
+
+
+def _knock(address: str) -> None:
+    """OSError when nothing listens at host:port: Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
+
+
+def _hear_nothing(*_: Any) -> None:
+    """Ray's thread that prints what it is told of dead workers: we tell it ourselves."""
+
+
+def await_end_of_earlier(home: Home) -> None:
+    """Return once no worker of an earlier call for the same folder lives: the cluster ends those of a dead driver."""
+    end_s = time.monotonic() + EARLIER_TIMEOUT_S
+    while any(actor["name"].startswith(home.name) for actor in ray.util.list_named_actors(all_namespaces=True)):
+        if time.monotonic() > end_s:
+            raise EnvironmentProblem(
+                f"{home.sweep_dir}: workers of an earlier call still run on the cluster; wait for them to end"
+            )
+        time.sleep(0.2)
