@@ -9,15 +9,21 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from analysis.advise.evidence import Evidence
-from analysis.advise.model import FITTED, Posterior, Prior, posterior, without
+from analysis.advise.model import FITTED, NO_NOISE, WARY, Posterior, Prior, posterior, without
 from analysis.penalty import LogSample
 
 DISAGREE = 0.01
+# Giving up the noise scale alone costs few runs; a factor 3 shows at this level where a hundredth would pass it.
+DISAGREE_NOISE = 0.05
+NOISE_CHECK = "the noise scale that branches and runs follow, against the one measured"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. z: standard deviations of log N* above what the other evidence predicts, by arm. p: of all."""
+    """One comparison. z: standard deviations of log N* above what the other evidence predicts, by arm. p: of all.
+
+    Of the noise scale z is that of its logarithm, under "noise scale".
+    """
 
     name: str
     z: dict[str, float]
@@ -26,7 +32,13 @@ class Check:
     @property
     def agrees(self) -> bool:
         """Whether the difference could be chance."""
-        return self.p >= DISAGREE
+        return self.p >= (DISAGREE_NOISE if self.name == NOISE_CHECK else DISAGREE)
+
+
+def prior_left(checks: list[Check]) -> Prior:
+    """The prior that can still be believed."""
+    wrong = {one.name for one in checks if not one.agrees}
+    return FITTED if not wrong else NO_NOISE if wrong == {NOISE_CHECK} else WARY
 
 
 def check(evidence: Evidence, prior: Prior = FITTED) -> list[Check]:
@@ -34,6 +46,8 @@ def check(evidence: Evidence, prior: Prior = FITTED) -> list[Check]:
     reference = evidence.of(evidence.reference).learns_as
     others = [learner for learner in _ran(evidence) if learner != reference]
     found = []
+    if evidence.noise is not None and (others or evidence.branches):
+        found.append(_noise(evidence, prior))
     if reference in _ran(evidence) and evidence.noise is not None:
         alone = replace(evidence, runs=_of(evidence, reference), branches={})
         if evidence.branches:
@@ -46,6 +60,24 @@ def check(evidence: Evidence, prior: Prior = FITTED) -> list[Check]:
     if len(others) > 1:
         found.append(_each(evidence, others, prior))
     return found
+
+
+def _noise(evidence: Evidence, prior: Prior) -> Check:
+    """The noise scale fitted to branches and runs, whatever was measured, against what was."""
+    noise = evidence.noise
+    assert noise is not None
+    sd = math.hypot(noise.sd, prior.noise_sd)
+    post = posterior(evidence, replace(prior, noise_sd=NO_NOISE.noise_sd))
+    # The grid's own prior is divided out: fitted and wide are Gaussian about the same centre.
+    wide = math.hypot(noise.sd, NO_NOISE.noise_sd)
+    mean = float(post.weight_K @ post.noise_K)
+    var = float(post.weight_K @ (post.noise_K - mean) ** 2)
+    if var >= 0.9 * wide**2:
+        return Check(NOISE_CHECK, {"noise scale": 0.0}, 1.0)
+    own_var = 1 / (1 / var - 1 / wide**2)
+    fitted = noise.log_scale + (mean - noise.log_scale) * own_var / var
+    z = (fitted - noise.log_scale) / math.hypot(math.sqrt(own_var), sd)
+    return Check(NOISE_CHECK, {"noise scale": z}, 2 * float(norm.sf(abs(z))))
 
 
 def _ran(evidence: Evidence) -> list[str]:

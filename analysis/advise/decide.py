@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.advise.checks import Check, check
+from analysis.advise.checks import Check, check, prior_left
 from analysis.advise.evidence import Evidence
-from analysis.advise.model import FITTED, WARY, Posterior, Prior, posterior
+from analysis.advise.model import Posterior, Prior, posterior
 from analysis.penalty import Interval
 
 NUM_DRAWS = 4000
@@ -35,7 +35,7 @@ class Decision:
         self.evidence, self.rule = evidence, rule
         self.checks: list[Check] = check(evidence) if prior is None else []
         self.agrees = all(one.agrees for one in self.checks)
-        self.prior = prior or (FITTED if self.agrees else WARY)
+        self.prior = prior or prior_left(self.checks)
 
     @cached_property
     def posterior(self) -> Posterior:

@@ -47,6 +47,8 @@ class Prior:
 
 
 FITTED = Prior()
+# Once r_N follows another noise scale than the one measured: branches and runs say which.
+NO_NOISE = Prior(noise_sd=2.5)
 # Once prediction and runs disagree: nothing but runs says much.
 WARY = Prior(noise_sd=2.5, octave_sd=0.5, size_sd=0.5, branch_sd=0.6)
 

@@ -179,7 +179,9 @@ def row(name: str, truth: Truth, outcomes: list[Outcome]) -> str:
     )
 
 
-HEADER = "r_N                             B_h | within  50%   90%   95%   max | separ. share    p95  runs | cover. checks"
+HEADER = (
+    "r_N                             B_h | within  50%   90%   95%   max | separ. share    p95  runs | cover. checks"
+)
 
 
 def _cell(procedures: int, cell: tuple[str, Truth]) -> str:
