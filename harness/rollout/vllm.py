@@ -79,7 +79,8 @@ class VllmEngine:
         self.form = CheckpointForm(model.config, config.trust_remote_code)
         self._on_cpu = platform.is_cpu()
         self._several = settings.tensor_parallel > 1
-        takes_turns = execution.layout == "colocated" and execution.mode == "synchronous"
+        streams = execution.mode == "streaming"
+        takes_turns = execution.layout == "colocated" and not streams
         self._sleeps = settings.sleep and takes_turns and platform.is_sleep_mode_available()
         self._asleep: set[str] = set()
         max_tokens = self._max_tokens(max_response_tokens)
@@ -101,8 +102,8 @@ class VllmEngine:
                 tensor_parallel_size=settings.tensor_parallel,
                 distributed_executor_backend="mp" if self._several else "uni",
                 # A token that is under way while weights arrive would be counted as theirs.
-                async_scheduling=None if execution.mode == "synchronous" else False,
-                **(self._cpu_arguments(max_tokens, settings.memory_frac) if self._on_cpu else {}),
+                async_scheduling=False if streams else None,
+                **(self._cpu_arguments(max_tokens, settings.memory_frac, streams) if self._on_cpu else {}),
             )
         self.requests = Requests(vllm, self.llm, end_tokens(model, tokenizer).tolist())
         self.update_weights(model.named_parameters(), 0)
@@ -125,12 +126,13 @@ class VllmEngine:
             )
         return tokens
 
-    def _cpu_arguments(self, max_tokens: int, memory_frac: float) -> dict[str, Any]:
+    def _cpu_arguments(self, max_tokens: int, memory_frac: float, streams: bool) -> dict[str, Any]:
         """No compilation, and a cache of just what responses in flight need, at most `memory_frac` of the memory."""
         text = self.form.config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         numbers_per_token = 2 * text.num_hidden_layers * heads * head_dim(text)
-        blocks = 1 + self.in_flight * -(-max_tokens // CPU_BLOCK_TOKENS)
+        at_once = self.in_flight * (2 if streams else 1)  # an evaluation beside what is held in flight
+        blocks = 1 + at_once * -(-max_tokens // CPU_BLOCK_TOKENS)
         needed = blocks * CPU_BLOCK_TOKENS * numbers_per_token * 4
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return {
@@ -140,15 +142,19 @@ class VllmEngine:
         }
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[RolloutGroup]:
-        """See RolloutEngine. Responses of an open flight go on meanwhile: vLLM has one queue."""
+        """See RolloutEngine. Responses of an open flight stand still meanwhile: an evaluation adds nothing to q."""
         self._wake("weights", "kv_cache")
-        responses = self.submit(prompts, sampling)
-        missing, meter = set(responses), Meter(min(self.in_flight, len(responses)))
-        meter.start()
-        while missing:
-            ended = self.requests.step()
-            meter.lap(self.requests.num_running + len(ended))
-            missing -= ended
+        with self.requests.held() as give_up_cache:
+            responses = self.submit(prompts, sampling)
+            missing, meter = set(responses), Meter(min(self.in_flight, len(responses)))
+            meter.start()
+            while missing:
+                ended = self.requests.step()
+                running = self.requests.num_running + len(ended)
+                if not running:
+                    give_up_cache()
+                meter.lap(running)
+                missing -= ended
         self.occupancy = meter.total
         self._rest()
         rollouts = [self.requests.take(key, response, sampling) for key, response in responses.items()]

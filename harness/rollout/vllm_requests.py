@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,10 @@ from harness.types import Prompt, Rollout
 
 if TYPE_CHECKING:
     from harness.rollout.vllm import VllmEngine
+
+
+QUEUES = ("running", "waiting", "kv_holding_waiting")
+"""Where vLLM's scheduler has its requests."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,40 @@ class Requests:
         return set(ended)
 
     @property
+    def scheduler(self) -> Any:
+        return self.engine.engine_core.engine_core.scheduler
+
+    @property
     def num_running(self) -> int:
-        """Responses that vLLM has places for at the moment."""
-        return len(self.engine.engine_core.engine_core.scheduler.running)
+        """Responses that vLLM has places for at the moment, those held left out."""
+        return len(self.scheduler.running)
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """What is in flight stands still and keeps its part of the cache, until this ends.
+
+        Yields what makes it give up that part, to be computed again when it goes on: for where too little is left.
+        """
+        from vllm.v1.core.sched.request_queue import create_request_queue
+
+        scheduler, kept = self.scheduler, {name: getattr(self.scheduler, name) for name in QUEUES}
+        empty = {name: create_request_queue(scheduler.policy) for name in QUEUES} | {"running": []}
+
+        def swap(queues: Mapping[str, Any]) -> None:
+            for name, queue in queues.items():
+                setattr(scheduler, name, queue)
+
+        def give_up_cache() -> None:
+            others = {name: getattr(scheduler, name) for name in QUEUES}
+            swap(kept)
+            self.engine.reset_prefix_cache(reset_running_requests=True)
+            swap(others)
+
+        swap(empty)
+        try:
+            yield give_up_cache
+        finally:
+            swap(kept)
 
     def take(self, key: str, response: Response, sampling: Sampling) -> Rollout:
         """A response that ended."""
@@ -132,8 +167,7 @@ class VllmFlight:
         self.open |= self.engine.submit(prompts, self.sampling)
 
     def step(self) -> list[Arrival]:
-        if not self._ended():  # another call may have moved them on
-            self.engine.requests.step()
+        self.engine.requests.step()
         arrivals = []
         for key in self._ended():
             response = self.open.pop(key)

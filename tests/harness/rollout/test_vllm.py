@@ -19,6 +19,7 @@ from scipy import stats
 from harness.config import ModelConfig
 from harness.errors import EnvironmentProblem, InputError
 from harness.execution import ExecutionConfig
+from harness.memory import machine_memory_bytes
 from harness.rollout.engine import Sampling
 from harness.rollout.transformers import TransformersEngine
 from harness.rollout.vllm import VllmEngine, import_vllm
@@ -34,6 +35,8 @@ PROMPTS = [Prompt(4, "12="), Prompt(9, "40771="), Prompt(5, "3=")]
 SAMPLING = Sampling(temperature=0.6, max_response_tokens=8, seed=1, purpose="train", num_sampled=8)
 LONG = [Prompt(0, "31" * 39 + "="), Prompt(1, "31" * 39 + "=")]  # two whole blocks of the cache, the same for both
 Call = Callable[..., Any]
+# Keys and values of 32 tokens in float32, in two layers of 4 heads; vLLM takes none smaller than 32.
+BLOCK_BYTES = 32 * 2 * 2 * 4 * 32 * 4
 pytestmark = pytest.mark.slow
 
 
@@ -42,8 +45,8 @@ def call() -> Iterator[Call]:
     """Calls a function of vllm_child in its process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
 
-        def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
-            return process.submit(function, *arguments).result(timeout=600)
+        def in_child(function: Callable[..., Any], *arguments: Any, **changes: Any) -> Any:
+            return process.submit(function, *arguments, **changes).result(timeout=600)
 
         yield in_child
         with pytest.raises(BrokenProcessPool):
@@ -335,11 +338,44 @@ def test_every_weight_arrives_whatever_the_architecture(call: Call, started: dic
 
 
 def test_two_processes_share_one_model(call: Call, started: dict[str, str]) -> None:
-    found = call(child.start, None, 2)
+    found = call(child.start, vllm={"tensor_parallel": 2})
     assert found["models"].split() == ["vllm.model_executor.models.llama"] * 2
     assert gap(call(child.generate, PROMPTS, SAMPLING)[0], model(), 0.6) < 1e-4
     call(child.update_weights, named(model(seed=1)), 1)
     assert gap(call(child.generate, PROMPTS, SAMPLING)[0], model(seed=1), 0.6) < 1e-4
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+def test_an_evaluation_moves_nothing_that_is_in_flight(call: Call, started: dict[str, str], scarce: bool) -> None:
+    """90 responses stand still during an evaluation of 90 more, also where these take the whole cache.
+
+    Each takes a block. A cache of 91 blocks has one that is nobody's: what is held gives its blocks up for the while.
+    """
+    settings = {"memory_frac": 91.5 * BLOCK_BYTES / machine_memory_bytes()} if scarce else {}
+    call(child.start, mode="streaming", vllm=settings)
+    sampling = Sampling(0.6, 10, 1, "train", num_sampled=30, ignore_end=True)
+    alone, _ = call(child.generate, PROMPTS, sampling)
+    arrivals, (before, after), occupancy = call(child.pause, PROMPTS, sampling, 4)
+    assert before == after == 90 * 4
+    assert occupancy.places == 90 and occupancy.in_flight_mean == pytest.approx(90, rel=0.3)
+    found = {(arrival.prompt_index, arrival.response): arrival.rollout for arrival in arrivals}
+    rollouts = [found[prompt.index, response] for prompt in PROMPTS for response in range(30)]
+    assert [rollout.token_ids_T.tolist() for rollout in rollouts] == tokens_of(alone)
+    assert gap([RolloutGroup(g.prompt, g.prompt_ids_L, tuple(rollouts[30 * p : 30 * p + 30]))
+                for p, g in enumerate(alone)], model(), 0.6) < 1e-4  # fmt: skip
+
+
+def test_the_room_is_that_of_a_cache_as_large_as_may_be(call: Call, started: dict[str, str]) -> None:
+    """Prompts of 80 and responses of 20 tokens take 4 blocks; here half of the memory were blocks. On a GPU it is."""
+    call(child.start)
+    room = call(child.room)
+    if started["platform"] == "cpu":
+        assert room.responses == pytest.approx(0.5 * machine_memory_bytes() / (4 * BLOCK_BYTES), rel=0.01)
+        # A block that is nobody's, and those of 128 responses.
+        assert room.source.startswith("vLLM: 513 cache blocks, 100 tokens for a prompt and its response, if execution.")
+        assert f"{0.5 * machine_memory_bytes() / 1e9:,.3g} GB, were cache" in room.source
+    else:
+        assert room.responses > child.IN_FLIGHT and room.source.endswith("100 tokens for a prompt and its response")
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwe
 
 from harness.config import ModelConfig
 from harness.execution import ExecutionConfig, VllmConfig
+from harness.memory import Room
 from harness.rollout.engine import Arrival, Sampling
 from harness.rollout.occupancy import Occupancy
 from harness.rollout.vllm import VllmEngine
@@ -52,12 +53,12 @@ def of_kind(kind: str, seed: int) -> PreTrainedModel:
     return made.eval()
 
 
-def start(kind: str | None = None, tensor_parallel: int = 1) -> dict[str, str]:
-    """A new engine in place of the one there was; what it is."""
+def start(kind: str | None = None, **changes: Any) -> dict[str, str]:
+    """A new engine in place of the one there was; what it is. changes: of the configuration, those of vllm apart."""
     _engines.clear()
     gc.collect()
-    settings = VllmConfig(max_prompt_tokens=MAX_PROMPT_TOKENS, tensor_parallel=tensor_parallel)
-    execution = ExecutionConfig(engine="vllm", vllm=settings)
+    settings = VllmConfig(max_prompt_tokens=MAX_PROMPT_TOKENS, **changes.pop("vllm", {}))
+    execution = ExecutionConfig(engine="vllm", vllm=settings, **changes)
     start_from = model() if kind is None else of_kind(kind, 0)
     engine = VllmEngine(start_from, TOKENIZER, ModelConfig(), execution, IN_FLIGHT, MAX_RESPONSE_TOKENS)
     _engines.append(engine)
@@ -124,6 +125,27 @@ def fly(
     while flight.size:
         arrivals += flight.step()
     return arrivals, flight.tokens_discarded
+
+
+def pause(prompts: Sequence[Prompt], sampling: Sampling, steps: int) -> tuple[list[Arrival], list[int], Occupancy]:
+    """Some steps, an evaluation, and the rest; tokens made in flight before and after it, and how full it was."""
+    [engine] = _engines
+    flight, made = engine.open_flight(sampling, IN_FLIGHT), []
+    flight.begin(prompts)
+    arrivals = [arrival for _ in range(steps) for arrival in flight.step()]
+    for evaluate in (True, False):
+        states = engine.requests.engine.output_processor.request_states.values()
+        made.append(sum(state.detokenizer.num_output_tokens() for state in states))
+        if evaluate:
+            engine.generate(prompts, Sampling(1.0, 8, 0, "evaluate", num_sampled=30, ignore_end=True))
+    while flight.size:
+        arrivals += flight.step()
+    return arrivals, made, engine.occupancy
+
+
+def room() -> Room | None:
+    [engine] = _engines
+    return engine.room()
 
 
 def free_frac() -> tuple[float, float]:
