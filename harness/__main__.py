@@ -11,6 +11,8 @@ from typing import NoReturn, get_args
 
 import harness
 from harness import dashboard, status_command, sync
+from harness.advise.budget import Budget, parse_budget
+from harness.advise.plan import make_study
 from harness.batching import Cadence, resolve_batch
 from harness.config import TrialConfig
 from harness.costs import measured_rates
@@ -56,12 +58,17 @@ def _parser() -> argparse.ArgumentParser:
         ("plan", _plan, "print what a sweep will run, and write its plan.json"),
         ("sweep", _sweep, "run the trials of a sweep that are not done"),
         ("profile", _profile, "measure how fast a sweep's arms generate and train, without learning"),
+        ("advise", _advise, "run as few trials as it takes to say which of a sweep's batches is the fastest"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
         command.add_argument("file", type=Path, metavar="FILE", help="sweep file, for instance sweeps/default.yaml")
         command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
+        if name == "advise":
+            text = "stop before this is used up, over all calls: 2h, 45m, 90s or 600000samples"
+            command.add_argument("--budget", metavar="BUDGET", help=text)
+            continue
         command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
         if name == "profile":
             command.set_defaults(seeds=[])  # they change no speed
@@ -129,6 +136,21 @@ def _profile(args: argparse.Namespace) -> int:
     return run_profile(plan, selected, load_sweep(args.file, args.set).profile, args.results)
 
 
+def _advise(args: argparse.Namespace) -> int:
+    budget = parse_budget(args.budget) if args.budget is not None else Budget()
+    study = make_study(load_sweep(args.file, args.set))
+    _check(study.plan)
+    check_plan(study.plan, args.results / study.plan.sweep)
+    _ask_hub(study.plan.trials)
+    from harness.advise.hand import Hand
+    from harness.advise.loop import run_advice
+
+    code = run_advice(Hand(study, args.results), budget)
+    if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
 def _ask_hub(selected: Iterable[PlannedTrial]) -> None:
     """InputError unless model and prompts are there, also those that only the hub knows of."""
     for config in _distinct(trial.config for trial in selected):
@@ -152,15 +174,20 @@ def _batch(args: argparse.Namespace) -> int:
 def _planned(args: argparse.Namespace) -> tuple[Plan, list[PlannedTrial], Path]:
     """The plan, its chosen trials and its folder. Everything that can be wrong with the input is found here."""
     plan = make_plan(load_sweep(args.file, args.set))
+    _check(plan)
+    selected, sweep_dir = select_trials(plan, args.only, args.seeds), args.results / plan.sweep
+    check_plan(plan, sweep_dir)
+    return plan, selected, sweep_dir
+
+
+def _check(plan: Plan) -> None:
+    """InputError unless what the trials need is there, as far as this machine knows."""
     for trial in plan.trials:
         check_tensorboard(trial.config.tracking)
     for config in _distinct(trial.config for trial in plan.trials):
         check_model(config.model)
         if not needs_hub(config.task):
             _check_prompts(config)
-    selected, sweep_dir = select_trials(plan, args.only, args.seeds), args.results / plan.sweep
-    check_plan(plan, sweep_dir)
-    return plan, selected, sweep_dir
 
 
 def _distinct(configs: Iterable[TrialConfig]) -> list[TrialConfig]:

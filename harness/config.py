@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from harness.advise.config import AdviseConfig, Moments
 from harness.algorithm.config import AlgorithmConfig, GrpoConfig
 from harness.algorithm.lr_rules import ClipNormRule, LrRule, WarmupRule, WeightDecayRule
 from harness.batching import BatchShape, Cadence, resolve_batch
@@ -35,7 +36,6 @@ EMBEDDED_MODELS: dict[str, dict[str, Any]] = {
 
 
 VLLM_TEMPERATURES = 0.01, 2.0
-Moments = Literal["rescaled", "restored", "fresh"]
 
 
 class WarmStartConfig(Strict):
@@ -220,6 +220,7 @@ class SweepConfig(Sections):
     question: str = Field(min_length=1, description="question the sweep answers, in one sentence")
     seeds: tuple[int, ...] = Field(description="count of seeds (from 0), or a list of them")
     profile: ProfileConfig = Field(default_factory=ProfileConfig, description="measurements of speed alone")
+    advise: AdviseConfig = Field(default_factory=AdviseConfig, description="python -m harness advise")
     reference: dict[str, Any] = Field(description="dotted names and values that pick the reference arm")
     arms: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
         description="list of arms: dotted names to values, lists multiplied out"

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from harness.config import Moments, OptimizerConfig
+from harness.advise.config import Moments
+from harness.config import OptimizerConfig
 
 
 def moved(

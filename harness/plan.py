@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -99,7 +99,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Arm:
+class Arm:
     """One entry of `arms` multiplied out. `settings` is before the learning-rate rule."""
 
     entry: int
@@ -112,7 +112,7 @@ def make_plan(sweep: SweepConfig) -> Plan:
 
     kappa = B / B_ref; an arm's `optimizer.lr` (the file's, or its own) is the rate its rule starts from.
     """
-    arms = list(_expand(sweep))
+    arms = list(expand(sweep))
     _refuse_duplicates(arms)
     _refuse_different_grids(arms)
     varied = _varied_names(arms)
@@ -171,7 +171,12 @@ def _difference(old: PlannedTrial, new: Plan) -> str:
     return f"{old.arm} with seed {old.seed} differs in {shown}" + (" and more" if len(fields) > 3 else "")
 
 
-def _expand(sweep: SweepConfig) -> Iterator[_Arm]:
+def with_config(trial: PlannedTrial, config: TrialConfig) -> PlannedTrial:
+    """The trial, named for another configuration."""
+    return replace(trial, trial_id=f"{trial.arm}-s{trial.seed}-{digest(config)}", config=config)
+
+
+def expand(sweep: SweepConfig) -> Iterator[Arm]:
     """Multiply out the lists of each entry, the last name fastest, and validate the result."""
     base = {
         name: value for name, value in sweep.model_dump(exclude_unset=True).items() if name in Sections.model_fields
@@ -184,7 +189,7 @@ def _expand(sweep: SweepConfig) -> Iterator[_Arm]:
                 raise InputError(f"arms[{entry}].{name}: an empty list makes no arm; needs at least one value")
         for values in itertools.product(*choices):
             overrides = dict(zip(dotted, values, strict=True))
-            yield _Arm(entry, overrides, _settings(base, overrides, entry, sweep))
+            yield Arm(entry, overrides, _settings(base, overrides, entry, sweep))
 
 
 def _settings(base: Mapping[str, Any], overrides: Mapping[str, Any], entry: int, sweep: SweepConfig) -> Sections:
@@ -221,8 +226,8 @@ def _list_hint(error: ValidationError, overrides: Mapping[str, Any]) -> str:
     return ""
 
 
-def _refuse_duplicates(arms: Sequence[_Arm]) -> None:
-    seen: dict[str, _Arm] = {}
+def _refuse_duplicates(arms: Sequence[Arm]) -> None:
+    seen: dict[str, Arm] = {}
     for arm in arms:
         first = seen.setdefault(arm.settings.model_dump_json(), arm)
         if first is not arm:
@@ -232,7 +237,7 @@ def _refuse_duplicates(arms: Sequence[_Arm]) -> None:
             )
 
 
-def _refuse_different_grids(arms: Sequence[_Arm]) -> None:
+def _refuse_different_grids(arms: Sequence[Arm]) -> None:
     for arm in arms[1:]:
         if arm.settings.evaluation != arms[0].settings.evaluation:
             name = next(name for name in [*arm.overrides, *arms[0].overrides] if name.startswith("evaluation."))
@@ -241,7 +246,7 @@ def _refuse_different_grids(arms: Sequence[_Arm]) -> None:
             )
 
 
-def _varied_names(arms: Sequence[_Arm]) -> list[str]:
+def _varied_names(arms: Sequence[Arm]) -> list[str]:
     """Dotted names that some arm sets and in whose resolved value the arms differ. A table of rates shows in `lr`."""
     given = dict.fromkeys(
         name for arm in arms for name in arm.overrides if name not in _NAMED and ".lr_table." not in name
@@ -250,7 +255,7 @@ def _varied_names(arms: Sequence[_Arm]) -> list[str]:
     return [name for name in given if len({json.dumps(leaf.get(name)) for leaf in leaves}) > 1]
 
 
-def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -> int:
+def _reference(sweep: SweepConfig, arms: Sequence[Arm], names: Sequence[str]) -> int:
     """The index of the one arm that has every value of `reference`."""
     leaves = [leaves_of(arm.settings) for arm in arms]
     wanted = flatten(sweep.reference)
@@ -270,7 +275,7 @@ def _reference(sweep: SweepConfig, arms: Sequence[_Arm], names: Sequence[str]) -
     return matches[0]
 
 
-def _trial(arm: _Arm, name: str, seed: int, reference_batch: int, varied: Sequence[str]) -> PlannedTrial:
+def _trial(arm: Arm, name: str, seed: int, reference_batch: int, varied: Sequence[str]) -> PlannedTrial:
     settings = arm.settings
     try:
         batches = settings.batch.train_batch, reference_batch

@@ -64,6 +64,7 @@ def run_profile(
     functions: ProfileFunctions | None = None,
     open_pool: OpenPool = ray_pool,
     clock: Callable[[], float] = time.monotonic,
+    quiet: bool = False,
 ) -> int:
     """Measure the selected arms and write both files. Returns the exit code: 0, or 1 where an arm failed.
 
@@ -76,7 +77,7 @@ def run_profile(
         sweep_dir.mkdir(parents=True, exist_ok=True)
         with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
-            profile = _Profile(plan, arms, settings, sweep_dir, functions or ProfileFunctions(), clock)
+            profile = _Profile(plan, arms, settings, sweep_dir, functions or ProfileFunctions(), clock, quiet)
             profile.load_before = os.getloadavg()[0]
             with listening(), open_pool(arms[0].config.execution, 1, open_home(sweep_dir)) as pool:
                 listen()  # again: Ray has set handlers of its own
@@ -133,7 +134,9 @@ class _Profile:
         sweep_dir: Path,
         functions: ProfileFunctions,
         clock: Callable[[], float],
+        quiet: bool,
     ) -> None:
+        self.quiet = quiet
         self.plan, self.arms, self.settings = plan, list(arms), settings
         self.sweep_dir, self.functions, self.clock = sweep_dir, functions, clock
         self.path = sweep_dir / "profile.jsonl"
@@ -240,7 +243,7 @@ class _Profile:
             "failed": [{"arm": arm, "reason": reason} for arm, reason in self.failed.items()],
         }
         write_json(self.sweep_dir / "profile.json", content)
-        for curve in found:
+        for curve in () if self.quiet else found:
             self.console.print(curve_table(curve))
             for sentence in notes(curve):
                 self.tell(sentence)

@@ -55,21 +55,27 @@ def run_sweep(
     results_root: Path,
     functions: WorkerFunctions | None = None,
     open_pool: OpenPool = ray_pool,
+    time: Sequence[str] | None = None,
+    quiet: bool = False,
 ) -> int:
     """Run the selected trials that are not done, then time the arms. Returns the exit code.
+
+    `time`: the arms to time, whether or not they have run; unset: those with a completed trial. `quiet`: no table at
+    the end and no word on what comes next.
 
     0: all done; 1: some failed; 130: Ctrl-C or SIGTERM. EnvironmentProblem (disk, cluster) is raised once
     everything kept so far is safe. The same call goes on with what is missing.
     """
     sweep_dir = results_root / plan.sweep
-    execution = _common_execution(selected)
+    execution = _common_execution(selected or plan.trials[:1])
     busy = f"{sweep_dir}: another sweep is running in this folder; wait for it to end, or give another --results DIR"
     try:
         sweep_dir.mkdir(parents=True, exist_ok=True)
         with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
             with listening():
-                return _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution).run(open_pool)
+                made = _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution, time, quiet)
+                return made.run(open_pool)
     except OSError as error:
         if not is_disk_problem(error):
             raise
@@ -86,8 +92,11 @@ class _Sweep:
         sweep_dir: Path,
         functions: WorkerFunctions,
         execution: ExecutionConfig,
+        timed: Sequence[str] | None,
+        quiet: bool,
     ) -> None:
         self.plan, self.selected, self.sweep_dir = plan, selected, sweep_dir
+        self.timed, self.quiet = timed, quiet
         self.functions, self.execution = functions, execution
         self.queue = TrialQueue(selected, sweep_dir, functions.run_trial, execution.max_attempts)
         self.timing_path = sweep_dir / "timing.jsonl"
@@ -97,12 +106,13 @@ class _Sweep:
 
     def run(self, open_pool: OpenPool) -> int:
         pending = self.queue.pending
-        if len(pending) < len(self.selected):
+        if len(pending) < len(self.selected) and not self.quiet:
             self.tell(f"{len(self.selected) - len(pending)} of {len(self.selected)} trials are done already")
         try:
             if pending or self._rounds():
                 most = max(1, min(self.execution.workers or len(pending), len(pending)))
-                self.tell("starting workers ...")
+                if not self.quiet:
+                    self.tell("starting workers ...")
                 with open_pool(self.execution, most, open_home(self.sweep_dir)) as pool:
                     listen()  # again: Ray has set handlers of its own
                     with deaf_once_interrupted():
@@ -123,7 +133,8 @@ class _Sweep:
     def _run_on(self, pool: WorkerPool) -> None:
         pending = self.queue.pending
         if pending:
-            self.tell(f"workers: {pool.size}, threads each: {self.execution.threads}")
+            if not self.quiet:
+                self.tell(f"workers: {pool.size}, threads each: {self.execution.threads}")
             self._prepare(pool, pending)
             with Display(self.console, f"sweep {self.plan.sweep}", pending, pool.size) as display:
                 self.queue.run(pool, display, self.warn)
@@ -151,10 +162,12 @@ class _Sweep:
                     self.warn(f"{key}: {reason}")
 
     def _rounds(self) -> list[Round]:
-        """What the timing pass still has to measure: every arm of the plan that has a completed trial."""
-        outcomes = ((trial.arm, trial_dir(self.sweep_dir, trial).outcome()) for trial in self.plan.trials)
-        arms = list(dict.fromkeys(arm for arm, outcome in outcomes if outcome and outcome.status == "completed"))
-        return rounds_to_do(self.timing_path, arms, self.selected[0].config.timing.rounds)
+        """What the timing pass still has to measure: what is asked for, or every arm that has a completed trial."""
+        arms = self.timed
+        if arms is None:
+            outcomes = ((trial.arm, trial_dir(self.sweep_dir, trial).outcome()) for trial in self.plan.trials)
+            arms = list(dict.fromkeys(arm for arm, outcome in outcomes if outcome and outcome.status == "completed"))
+        return rounds_to_do(self.timing_path, arms, (*self.selected, *self.plan.trials)[0].config.timing.rounds)
 
     def _time(self, pool: WorkerPool) -> None:
         """The timing pass, with one worker and nothing else running."""
@@ -182,7 +195,8 @@ class _Sweep:
 
     def _end(self) -> int:
         """The final table, what went wrong, and where everything lies; the exit code."""
-        self.console.print(summary_table(self.selected, self.sweep_dir, self.plan.target.metric))
+        if not self.quiet:
+            self.console.print(summary_table(self.selected, self.sweep_dir, self.plan.target.metric))
         all_done = True
         for trial in self.selected:
             run = trial_dir(self.sweep_dir, trial)
@@ -194,13 +208,17 @@ class _Sweep:
                 self.tell(f"{outcome.status}: {trial.trial_id}: {outcome.reason}{log}")
         for problem in self.problems:
             self.tell(problem)
+        if not self.quiet:
+            self._tell_where()
+        return 0 if all_done and not self.problems else 1
+
+    def _tell_where(self) -> None:
         folder = shlex.quote(str(self.sweep_dir))
         names = [name for name in ("plan.json", "trials", "timing.jsonl", "wandb") if (self.sweep_dir / name).exists()]
         self.tell(f"written in {folder}: {', '.join(names)}")
         if tracking_mode() != "disabled" and any(trial.config.tracking.wandb for trial in self.selected):
             self.tell(f"to send W&B what it lacks: python -m harness sync {folder}")
         self.tell(f"next: python -m analysis report {folder}")
-        return 0 if all_done and not self.problems else 1
 
     def warn(self, text: str) -> None:
         """Once for each text: workers meet the same trouble."""

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import Moments, TrialConfig
+from harness.advise.config import Moments
+from harness.config import TrialConfig
 from harness.members import Members
 from harness.moments import moved
 from harness.training.batch import consecutive

@@ -1,0 +1,1 @@
+"""python -m harness advise: run, trial by trial, what python -m analysis advise asks for, until its advice stands."""

@@ -1,0 +1,120 @@
+"""Runs what an advice asks for, as ordinary sweeps in folders beside one another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.advise.brain import Item
+from harness.advise.budget import Cost
+from harness.advise.plan import Study, branch_trial, extended, find, speed_trials
+from harness.config import TrialConfig
+from harness.errors import InputError
+from harness.plan import Plan, PlannedTrial
+from harness.plan_file import read_plan
+from harness.run_dir import RunDir
+from harness.sweep import OpenPool, WorkerFunctions, ray_pool, run_sweep
+from harness.trial_queue import trial_dir
+
+# Beside what it measures an arm takes some time to be built.
+SECONDS_TO_BUILD = 2.0
+
+
+def workers_of(config: TrialConfig) -> int:
+    """How many trials this machine runs at once."""
+    cpus = sum(bundle.cpus for bundle in config.execution.bundles)
+    return config.execution.workers or max(1, len(os.sched_getaffinity(0)) // max(1, int(cpus)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What of an answer is run at once: items of one kind. `names` are those of its trials or arms."""
+
+    items: tuple[Item, ...]
+    names: tuple[str, ...]
+    expected: Cost
+
+
+class Hand:
+    """Knows the folders of one advice, what a step will cost, and how to run it."""
+
+    def __init__(
+        self, study: Study, results: Path, functions: WorkerFunctions | None = None, open_pool: OpenPool = ray_pool
+    ) -> None:
+        self.study, self.results = study, results
+        self.functions, self.open_pool = functions, open_pool
+        self.folder = results / study.plan.sweep
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Those that hold trials."""
+        return self.folder, self.results / self.study.branches
+
+    def expected(self, item: Item, seconds_per_sample: float | None) -> Cost:
+        """About what it will cost; seconds of samples only where their speed is known."""
+        config = self.study.plan.trials[0].config
+        if item["do"] == "time":
+            each = config.timing.min_seconds + SECONDS_TO_BUILD
+            return Cost(seconds=each * len(item["arms"]) * (config.timing.rounds + 1))
+        if item["do"] == "profile":
+            return Cost(seconds=0.0)  # it is given what is left
+        samples = item.get("samples") or self._usual_samples(find(self.study.plan, item))
+        return Cost(samples, samples * (seconds_per_sample or 0.0))
+
+    def _usual_samples(self, trial: PlannedTrial) -> float:
+        """What trials of this sweep took on average that held the target, or else the whole budget."""
+        outcomes = [trial_dir(self.folder, one).outcome() for one in self.study.plan.trials]
+        taken = [outcome.samples_trained for outcome in outcomes if outcome and outcome.status == "completed"]
+        whole = trial.config.num_rollout_batches * trial.config.batch.train_batch
+        return min(whole, sum(taken) / len(taken)) if taken else whole
+
+    def run(self, items: Sequence[Item], seconds_left: float | None) -> int:
+        """Run items of one kind; the exit code of the sweep."""
+        match items[0]["do"]:
+            case "run":
+                trials = list({t.trial_id: t for t in (find(self.study.plan, item) for item in items)}.values())
+                return self._sweep(self.study.plan, trials)
+            case "branch":
+                return self._branch(items)
+            case "time":
+                arms = self._known([arm for item in items for arm in item["arms"]])
+                return self._sweep(self.study.plan, [], arms)
+            case "profile":
+                return self._profile(items, seconds_left)
+
+    def _sweep(self, plan: Plan, trials: Sequence[PlannedTrial], time: Sequence[str] = ()) -> int:
+        return run_sweep(plan, trials, self.results, self.functions, self.open_pool, time=time, quiet=True)
+
+    def _known(self, arms: Sequence[str]) -> list[str]:
+        planned = {trial.arm for trial in self.study.plan.trials}
+        for arm in arms:
+            if arm not in planned:
+                raise InputError(f"advice.json asks for {arm}, which is not in the plan")
+        return list(dict.fromkeys(arms))
+
+    def _branch(self, items: Sequence[Item]) -> int:
+        parents = {f"{self.study.plan.sweep}/trials/{trial.trial_id}" for trial in self.study.plan.trials}
+        trials = []
+        for item in items:
+            parent = str(item["trial"])
+            if parent not in parents:
+                raise InputError(f"advice.json asks for a branch of {parent}, which is no trial of this advice")
+            trials.append(branch_trial(self.study, item, RunDir(self.results / parent).checkpoints_at()))
+        name, question = self.study.branches, "What does another batch need from the middle of a run of the reference?"
+        plan = extended(self.study.plan, name, question, read_plan(self.results / name), trials)
+        return self._sweep(plan, list({trial.trial_id: trial for trial in trials}.values()))
+
+    def _profile(self, items: Sequence[Item], seconds_left: float | None) -> int:
+        from harness.profile import run_profile
+
+        arms = self._known([arm for item in items for arm in item["arms"]])
+        sizes = {arm: size for item in items for arm, size in item["gen_batch"].items()}
+        trials = [trial for arm in arms for trial in speed_trials(self.study, arm, sizes.get(arm, []))]
+        settings = self.study.sweep.profile
+        if seconds_left is not None:
+            settings = settings.model_copy(update={"limit_s": min(settings.limit_s, max(seconds_left, 1.0))})
+        name, question = self.study.speed, "Are fewer places in flight as fast?"
+        plan = extended(self.study.plan, name, question, read_plan(self.results / name), trials)
+        return run_profile(plan, trials, settings, self.results, open_pool=self.open_pool, quiet=True)
