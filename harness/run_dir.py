@@ -40,7 +40,8 @@ from harness.types import TrialOutcome
 
 logger = logging.getLogger(__name__)
 
-LOCK_WAIT_S = 10.0
+# The worker of a node that only the cluster has lost writes until its node notices: after a minute, by Ray's defaults.
+LOCK_WAIT_S = 180.0
 ASKED_FOR_S = 0.2
 _CHECKSUMS = "files.json"
 _OUTCOME = TypeAdapter(TrialOutcome)

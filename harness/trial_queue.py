@@ -23,6 +23,7 @@ DONE: tuple[Status, ...] = ("completed", "diverged")
 MAX_DEATHS_IN_PLACE = 5
 MAX_DEATHS_WITHOUT_GAIN = 20
 REPORT_EVERY_S = 0.5
+MARKING_WAIT_S = 10.0
 STACKS_AFTER_FRAC = 0.9
 
 
@@ -144,7 +145,7 @@ class TrialQueue:
     def mark_interrupted(self, reason: str) -> None:
         """Once the workers are stopped: say so in the trials that they left unfinished."""
         for work in self._running.values():
-            with suppress(OSError, EnvironmentProblem), work.run.lock():
+            with suppress(OSError, EnvironmentProblem), work.run.lock(MARKING_WAIT_S):
                 if work.run.outcome() is None:
                     work.run.write_outcome(_outcome("interrupted", reason, work.run, work.attempt))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ from harness.run_dir import RunDir
 from harness.sweep import run_sweep
 from tests.harness import real_faults
 from tests.harness.conftest import LIMIT_S, Driver
-from tests.harness.faults import GROWS_TO_BYTES, all_undisturbed, set_faults, small_plan, trial_folder
+from tests.harness.faults import (
+    GROWS_TO_BYTES,
+    all_undisturbed,
+    set_faults,
+    small_plan,
+    trial_folder,
+    wait_until,
+)
 from tests.harness.nodes import Nodes
 from tests.harness.small import LEARNS, planned_trial
 
@@ -64,3 +72,18 @@ def test_a_machine_out_of_memory_costs_a_checkpoint_interval_and_says_so(tmp_pat
     assert all_undisturbed(tmp_path, plan) and "2 completed" in output
     assert "seed 0: its worker died (out of memory); goes on from its last checkpoint" in output
     assert "low on memory" in (trial_folder(tmp_path, greedy) / "error.log").read_text()
+
+
+def test_a_worker_that_outlives_its_node_holds_its_trial_up_and_nothing_else(tmp_path: Path, driver: Driver) -> None:
+    """A node may be lost to the cluster only: its worker goes on writing for a while. Here this process has its lock."""
+    plan = small_plan([8], seeds=3)
+    held = RunDir(trial_folder(tmp_path, plan.trials[0]))
+    with held.lock():
+        process = driver(tmp_path, 3, {"max_attempts": 1})
+        others = [RunDir(trial_folder(tmp_path, trial)) for trial in plan.trials[1:]]
+        wait_until(lambda: all(run.outcome() is not None for run in others), process=process)
+        time.sleep(20)
+        assert process.poll() is None
+    output, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, output
+    assert all_undisturbed(tmp_path, plan) and "3 completed" in output
