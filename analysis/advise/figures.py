@@ -45,7 +45,7 @@ def draw_advice(content: Content, folder: Path) -> list[Path]:
 def samples(axes: Axes, content: Content) -> None:
     """r_N of every candidate from each source, side by side at its batch."""
     places = _places(content)
-    step = _gap(places) / (2 * len(SOURCES))
+    step = _gap(places) / (1.4 * len(SOURCES))
     handles = []
     for slot, (key, label, colour, marker) in enumerate(SOURCES):
         drawn = [

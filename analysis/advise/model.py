@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, logsumexp
 
 from analysis.advise.evidence import Evidence
 from analysis.penalty import LogSample
@@ -242,7 +242,7 @@ def _nodes(evidence: Evidence, prior: Prior) -> tuple[np.ndarray, np.ndarray, np
     log_p_S -= prior.seed_df * prior.seed_sd**2 / (2 * np.exp(2 * log_sd_S))
     x_K, place_K = np.repeat(x_X, len(log_sd_S)), np.tile(np.arange(len(log_sd_S)), len(x_X))
     log_p_K = -(x_K**2) / 2 + log_p_S[place_K]
-    return centre + sd * x_K, np.exp(log_sd_S[place_K]), log_p_K - float(np.log(np.exp(log_p_K).sum()))
+    return centre + sd * x_K, np.exp(log_sd_S[place_K]), log_p_K - float(logsumexp(log_p_K))
 
 
 def without(evidence: Evidence, *, runs_of: str | None = None, branches: bool = False) -> Evidence:
