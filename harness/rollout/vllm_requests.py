@@ -89,7 +89,7 @@ class Requests:
         from vllm.v1.core.sched.request_queue import create_request_queue
 
         scheduler, kept = self.scheduler, {name: getattr(self.scheduler, name) for name in QUEUES}
-        empty = {name: create_request_queue(scheduler.policy) for name in QUEUES} | {"running": []}
+        empty: dict[str, Any] = {name: create_request_queue(scheduler.policy) for name in QUEUES} | {"running": []}
 
         def swap(queues: Mapping[str, Any]) -> None:
             for name, queue in queues.items():

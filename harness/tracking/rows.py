@@ -26,6 +26,35 @@ def in_order(records: Iterable[Record]) -> list[Record]:
     return list({key_of(record): record for record in records}.values())
 
 
+def every_attempt(records: Iterable[Record]) -> list[Record]:
+    """All records as they stand in the file, each with its `attempt`, which counts how often the records went back.
+
+    For trials that do not repeat their records: what was made again is another row, and the last attempt's counts.
+
+    >>> [(r["samples_trained"], r["attempt"]) for r in every_attempt(
+    ...     [{"kind": "train", "samples_trained": n} for n in (64, 128, 128, 192)])]
+    [(64, 1), (128, 1), (128, 2), (192, 2)]
+    """
+    attempts = Attempts()
+    return [{**record, "attempt": attempts.of(record)} for record in records]
+
+
+class Attempts:
+    """Numbers records as they are written. An attempt that goes on where the one before it ended is one with it."""
+
+    def __init__(self, earlier: Iterable[Record] = ()) -> None:
+        self.last, self.number = (-1, False), 1
+        for record in earlier:
+            self.of(record)
+
+    def of(self, record: Record) -> int:
+        """The attempt of the next record; an evaluation follows the update that it scores."""
+        place = record["samples_trained"], record["kind"] == "eval"
+        self.number += place <= self.last
+        self.last = place
+        return self.number
+
+
 def row_of(record: Record) -> dict[str, float]:
     """Everything of a record that is a number, in one flat row with samples_trained.
 

@@ -40,7 +40,8 @@ class TensorBoardSink:
         folder = sweep_dir / "trials" / trial.trial_id
         for earlier in (folder / "tensorboard").glob("events.out.tfevents.*"):
             earlier.unlink()
-        self._writer = SummaryWriter(str(folder / "tensorboard"), flush_secs=FLUSH_EVERY_S)
+        self._folder, self._repeats = str(folder / "tensorboard"), trial.config.execution.mode == "synchronous"
+        self._writer = SummaryWriter(self._folder, flush_secs=FLUSH_EVERY_S)
         records = in_order(read_records(folder / "metrics.jsonl")[0])
         self._keys = {key_of(record) for record in records}
         for record in records:
@@ -48,9 +49,20 @@ class TensorBoardSink:
 
     def write(self, record: StepRecord) -> None:
         content = record.as_json()
-        if key_of(content) not in self._keys:  # one that is computed again is there
-            self._keys.add(key_of(content))
-            self._add(content)
+        if key_of(content) in self._keys:
+            if self._repeats:  # the file has it
+                return
+            self._go_back(record.samples_trained)
+        self._keys.add(key_of(content))
+        self._add(content)
+
+    def _go_back(self, samples: int) -> None:
+        """From here on what the file holds of so many samples and more does not count."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer.close()
+        self._writer = SummaryWriter(self._folder, purge_step=samples, flush_secs=FLUSH_EVERY_S)
+        self._keys = {key for key in self._keys if key[1] < samples}
 
     def close(self, outcome: TrialOutcome | None) -> None:
         self._writer.close()

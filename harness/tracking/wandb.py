@@ -1,7 +1,9 @@
 """The client of Weights & Biases, which mirrors metrics.jsonl: one run per trial, every metric over samples_trained.
 
 The n-th row of a run is the n-th record (tracking.rows), so that whoever joins a run knows from its number of rows
-which are missing: a later attempt of the trial, or `python -m harness sync`. The only file that imports wandb.
+which are missing: a later attempt of the trial, or `python -m harness sync`. A trial in mode streaming does not repeat
+its records, and the client can take no row back (its rewind needs a server, and one that offers it): there every line
+of metrics.jsonl is a row, with its `attempt`. The only file that imports wandb.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import EnvironmentProblem
 from harness.tracking.jsonl import read_records
-from harness.tracking.rows import Record, in_order, row_of, summary_of
+from harness.tracking.rows import Record, every_attempt, in_order, row_of, summary_of
 from harness.types import TrialOutcome
 
 if TYPE_CHECKING:
@@ -29,8 +31,23 @@ _MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "
 
 
 def kept_records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
-    """What a mirror of the trial holds once it is complete."""
-    return in_order(read_records(sweep_dir / "trials" / trial.trial_id / "metrics.jsonl")[0])
+    """The records that count."""
+    return in_order(_records(sweep_dir, trial))
+
+
+def mirrored_records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
+    """What the run of the trial holds once it is complete."""
+    found = _records(sweep_dir, trial)
+    return in_order(found) if repeats(trial) else every_attempt(found)
+
+
+def repeats(trial: PlannedTrial) -> bool:
+    """Whether a record that is computed again is the same."""
+    return trial.config.execution.mode == "synchronous"
+
+
+def _records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
+    return list(read_records(sweep_dir / "trials" / trial.trial_id / "metrics.jsonl")[0])
 
 
 def open_run(
@@ -155,13 +172,13 @@ def send_trial(
     trial: PlannedTrial, sweep_dir: Path, provenance: Mapping[str, Any], outcome: TrialOutcome | None
 ) -> int:
     """Send the rows of a trial that the server lacks; returns how many. Raises what the client raises."""
-    records = kept_records(sweep_dir, trial)
+    records = mirrored_records(sweep_dir, trial)
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(trial, sweep_dir, provenance, "online", Path(folder), SEND_TIMEOUTS)
         missing = records[run.starting_step :]
         for record in missing:
             run.log(row_of(record))
-        finish(run, outcome, records)
+        finish(run, outcome, kept_records(sweep_dir, trial))
     return len(missing)
 
 

@@ -12,8 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.tracking.rows import Record, key_of, row_of
-from harness.tracking.wandb import finish, in_one_line, kept_records, open_run, run_id, teardown, tracking_mode
+from harness.tracking.rows import Attempts, Record, key_of, row_of
+from harness.tracking.wandb import (
+    finish,
+    in_one_line,
+    kept_records,
+    mirrored_records,
+    open_run,
+    repeats,
+    run_id,
+    teardown,
+    tracking_mode,
+)
 from harness.types import StepRecord, TrialOutcome
 
 if TYPE_CHECKING:
@@ -37,8 +47,9 @@ class WandbSink:
         if mode == "disabled" or not trial.config.tracking.wandb:
             return
         self._trial, self._sweep_dir, self._provenance = trial, Path(sweep_dir), dict(provenance or {})
-        earlier = kept_records(self._sweep_dir, trial)
-        self._keys, self._num_there = {key_of(record) for record in earlier}, 0
+        earlier = mirrored_records(self._sweep_dir, trial)
+        self._keys, self._attempts = {key_of(record) for record in earlier}, Attempts(earlier)
+        self._num_rows, self._num_there = len(earlier), 0
         # Offline each attempt has a folder of its own, and goes on where the folders before it end.
         earlier_folders = any(
             (self._sweep_dir / "wandb").glob(f"*run-*-{run_id(self._sweep_dir.name, trial.trial_id)}")
@@ -50,10 +61,16 @@ class WandbSink:
 
     def write(self, record: StepRecord) -> None:
         run, content = self._run, record.as_json()
-        if run is None or key_of(content) in self._keys:  # computed again: the run has it
+        if run is None:
             return
-        self._keys.add(key_of(content))
-        if len(self._keys) > self._num_there:
+        if repeats(self._trial):
+            if key_of(content) in self._keys:  # computed again: the run has it
+                return
+            self._keys.add(key_of(content))
+        else:
+            content["attempt"] = self._attempts.of(content)
+        self._num_rows += 1
+        if self._num_rows > self._num_there:
             self._guarded(lambda: run.log(row_of(content)))  # never step=: W&B drops rows whose step does not grow
 
     def close(self, outcome: TrialOutcome | None) -> None:

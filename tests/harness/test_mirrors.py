@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harness.__main__ import main
+from harness.plan import PlannedTrial
 from harness.tracking import tensorboard as tensorboard_module
 from harness.tracking.jsonl import JsonlSink
 from harness.tracking.mirrors import open_mirrors
@@ -19,9 +21,9 @@ from tests.harness.wandb_client import COMPLETED, record, trial_run
 TRIAL = small_plan([8], seeds=1, tracking={"wandb": False, "tensorboard": True}).trials[0]
 
 
-def attempt(sweep_dir: Path, records: list[StepRecord]) -> None:
-    truth = JsonlSink(trial_run(TRIAL, sweep_dir).metrics_path)
-    mirrors = open_mirrors(TRIAL, sweep_dir, {})
+def attempt(sweep_dir: Path, records: list[StepRecord], trial: PlannedTrial = TRIAL) -> None:
+    truth = JsonlSink(trial_run(trial, sweep_dir).metrics_path)
+    mirrors = open_mirrors(trial, sweep_dir, {})
     for each in records:
         truth.write(each)
         for mirror in mirrors:
@@ -46,6 +48,21 @@ def test_tensorboard_has_every_number_over_samples_trained_once_also_after_a_kil
     assert shown(tmp_path, "eval/score") == [(0, 0.0), (64, 0.128), (128, 0.256), (192, 0.384)]
     assert shown(tmp_path, "reward/mean") == [(64, 0.064), (128, 0.128), (192, 0.192)]
     assert shown(tmp_path, "seconds/generate") == [(n, 0.25) for n in (64, 128, 192)]
+
+
+def test_tensorboard_shows_the_last_attempt_of_a_trial_that_does_not_repeat_itself(tmp_path: Path) -> None:
+    """Its viewer forgets what an event file holds of later steps than the one that a new file begins at."""
+    tracking = {"wandb": False, "tensorboard": True}
+    [trial] = small_plan([8], seeds=1, tracking=tracking, execution={"mode": "streaming"}).trials
+    attempt(tmp_path, [record(place) for place in range(7)], trial)
+    again = [replace(record(place), metrics={"eval/score": 0.9, "reward/mean": 0.8}) for place in range(3, 6)]
+    attempt(tmp_path, again, trial)
+    folder = tmp_path / "trials" / trial.trial_id / "tensorboard"
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    seen = [(event.step, pytest.approx(event.value)) for event in events.Scalars("eval/score")]
+    # Updates have both names here, evaluations too.
+    assert seen == [(0, 0.0), (64, 0.128), (128, 0.9), (128, 0.9), (192, 0.9)]
 
 
 def test_a_mirror_that_fails_is_left_behind_with_a_warning(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.harness.wandb_client import (
     COMPLETED,
     KEY,
     PLAN,
+    STREAMING,
     TRIAL,
     attempt,
     evaluation,
@@ -84,6 +86,35 @@ def test_a_later_attempt_joins_the_run_and_repeats_no_row(
     assert json.loads(run["config"])["batch"]["value"]["num_prompts"] == 8
     assert server.summary[RUN]["outcome"] == "completed"
     assert warnings(caplog) == []
+
+
+def test_what_a_streaming_trial_makes_again_is_another_row_of_a_later_attempt(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not repeat itself: rows say which attempt they are of, and the last one's count. Offline and by sync too."""
+
+    def scored(places: range, score: float) -> Iterator[Any]:
+        yield from (replace(record(place), metrics={"eval/score": score}) for place in places)
+
+    [trial] = STREAMING.trials
+    expected = [(64 * ((place + 1) // 2), 1, 0.1) for place in range(5)]
+    expected += [(64 * ((place + 1) // 2), 2, 0.2) for place in range(3, 7)]
+    for name, modes in {"online": ["online"] * 2, "mixed": ["offline", "online"], "offline": ["offline"] * 2}.items():
+        folder = tmp_path / "results" / name
+        store_plan(STREAMING, folder)
+        for mode, places, score, outcome in zip(
+            modes, (range(5), range(3, 7)), (0.1, 0.2), (None, COMPLETED), strict=True
+        ):
+            monkeypatch.setenv("WANDB_MODE", mode)
+            attempt(trial, folder, scored(places, score), outcome)
+        if name == "offline":
+            assert main(["sync", str(folder)]) == 0
+        sent = server.rows(run_id(name, trial.trial_id))
+        assert [(row["samples_trained"], row["attempt"], row["eval/score"]) for row in sent] == expected
+        # An attempt that goes on where the records end is not told from the one before it.
+        attempt(trial, folder, scored(range(7, 8), 0.3), COMPLETED)
+        assert main(["sync", str(folder)]) == 0
+        assert [row["attempt"] for row in server.rows(run_id(name, trial.trial_id))] == [1] * 5 + [2] * 5
 
 
 @pytest.mark.parametrize("what", ["process", "group"])

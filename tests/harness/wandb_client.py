@@ -19,6 +19,7 @@ from tests.harness.faults import small_plan
 KEY = "0123456789abcdef" * 3
 PLAN = small_plan([8], seeds=2, tracking={"project": "invariance", "tags": ["mine"]})
 TRIAL = PLAN.trials[0]
+STREAMING = small_plan([8], seeds=1, execution={"mode": "streaming"}, tracking={"project": "invariance"})
 COMPLETED = TrialOutcome("completed", "the sample budget is used", 128, 128, 2, 3.5, 1)
 
 
