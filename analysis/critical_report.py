@@ -38,7 +38,7 @@ def _train(scales: Scales, model: TimeModel) -> dict[str, Any]:
 
 def _why_no_knee(scales: Scales, knee: Interval) -> str:
     if knee.bound == "lower":
-        largest = max(scales.train_batch[arm] for arm in scales.family)
+        largest = max(scales.train_batch[arm] for arm in scales.family if scales.study.groups[arm])
         return f"not reached up to B = {largest:,}"
     if knee.low is not None and knee.high is not None:
         return "" if knee.estimate is not None else "between these two batches: seeds of the larger miss the target"

@@ -23,6 +23,7 @@ from analysis.profile_figure import draw_profile
 from analysis.records import number as number_in
 from analysis.records import read_object
 from analysis.results import analyse
+from analysis.series import OF_LEARNING, series_names
 from analysis.target_words import target_rows, target_sentence
 from analysis.words import captions, interval, number
 
@@ -79,8 +80,10 @@ def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
     ]
     clock = {arm["throughput"]["source"] for arm in report["arms"]} - {None}
     named = {"timing": "timing pass, arms interleaved", "records": "records of the trials"}
+    series = series_names(report["arms"], "train_batch", without=OF_LEARNING)
     page: str = _template().render(
         report=report,
+        series=dict(zip((arm["arm"] for arm in report["arms"]), series, strict=True)),
         arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
         figures=images,
         critical=critical_rows(report),
