@@ -13,7 +13,7 @@ SYNC = $(PY) -m harness sync $$f --results $(RESULTS)
 EACH = code=0; for f in $(SWEEP); do $(1); one=$$?; [ $$one -eq 0 ] || code=$$one; [ $$one -le 1 ] || break; done; exit $$code
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: setup engines plan sweep study report status sync dashboard test soak check gpu-check bench notebook clean
+.PHONY: setup engines plan sweep study advise report status sync dashboard test soak check gpu-check bench notebook clean
 .DEFAULT_GOAL := test
 
 # The stamp is written last and taken away first: an environment without it is half-built and is built anew.
@@ -38,6 +38,7 @@ plan: setup; @$(call EACH,$(PY) -m harness plan $$f --results $(RESULTS))
 sweep: setup; @$(call EACH,$(PY) -m harness sweep $$f --results $(RESULTS); ran=$$?; [ $$ran -gt 1 ] || { $(REPORT) && { [ "$$WANDB_MODE" != online ] || $(SYNC) || true; }; } && (exit $$ran))
 study: setup; @mkdir -p $(RESULTS); nohup $(MAKE) sweep SWEEP="$(STUDY)" > $(RESULTS)/study.log 2>&1 & echo "running $(words $(STUDY)) sweeps in the background; see $(RESULTS)/study.log, and run make study again to go on"
 report: setup; @$(call EACH,$(REPORT))
+advise: setup; @$(call EACH,$(PY) -m harness advise $$f --results $(RESULTS) $(if $(BUDGET),--budget $(BUDGET)))
 status: setup; @$(call EACH,$(PY) -m harness status $$f --results $(RESULTS))
 sync: setup; @$(call EACH,$(SYNC))
 dashboard: setup; @$(call EACH,$(PY) -m harness dashboard $$f --results $(RESULTS))

@@ -144,8 +144,10 @@ def _advise(args: argparse.Namespace) -> int:
     _ask_hub(study.plan.trials)
     from harness.advise.hand import Hand
     from harness.advise.loop import run_advice
+    from harness.advise.session import kept_pool
 
-    code = run_advice(Hand(study, args.results), budget)
+    with kept_pool() as open_pool:
+        code = run_advice(Hand(study, args.results, open_pool=open_pool), budget)
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code

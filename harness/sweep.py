@@ -145,7 +145,7 @@ class _Sweep:
         pending_configs = [trial.config for trial in pending]
         configs = [config for config in pending_configs if is_made_once(config.model) or config.task.speaks_language]
         distinct = {config.model.model_dump_json() + config.task.model_dump_json(): config for config in configs}
-        if distinct:
+        if distinct and not self.quiet:
             self.tell("models and prompts ...")
         root = self.sweep_dir.parent.resolve()
         jobs = [

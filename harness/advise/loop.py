@@ -18,6 +18,7 @@ from harness.advise.budget import Budget, Cost, samples_used, seconds_used
 from harness.advise.hand import Hand, workers_of
 from harness.plan_file import write_plan
 from harness.run_dir import disk_problem, exclusive, is_disk_problem, write_json
+from harness.signals import listening
 from harness.sweep import INTERRUPTED
 from harness.tables import console, plain
 from harness.tracking.jsonl import JsonlFile, read_objects
@@ -33,7 +34,7 @@ def run_advice(hand: Hand, budget: Budget, ask: Ask = ask_analysis, clock: Calla
     try:
         write_plan(hand.study.plan, hand.folder)
         busy = f"{hand.folder}: another advise is running in this folder; wait for it, or give another --results DIR"
-        with exclusive(hand.folder / "advise.lock", 0.0, busy):
+        with exclusive(hand.folder / "advise.lock", 0.0, busy), listening():
             return _Procedure(hand, budget, ask, clock).run()
     except OSError as error:
         if not is_disk_problem(error):
@@ -131,8 +132,8 @@ class _Procedure:
         """The advice in words, what it cost, and where it lies."""
         cost, full = self.cost, self.hand.study.full_sweep_samples
         self.tell(f"ended: {why}")
-        if answer.text:
-            self.console.print(plain(answer.text.rstrip()), soft_wrap=True)
+        for line in answer.text.rstrip().splitlines():
+            self.console.print(plain(line), highlight=False, soft_wrap=True)
         self.tell(f"cost: {words.spent(cost)}; {cost.samples / full:.0%} of the {full:,} samples of the whole sweep")
         report = self.hand.folder / "advice" / "report.html"
         self.tell(f"written in {self.hand.folder}: {report if report.exists() else report.with_name('advice.json')}")

@@ -159,6 +159,11 @@ class RayPool:
         self._count_nodes()
         return [event for event in found if event is not None]
 
+    def grow(self, size: int) -> None:
+        """Have at least `size` workers, if so many fit."""
+        self._most = max(size, len(self._slots))
+        self._fill()
+
     def shrink(self, size: int) -> None:
         self._most = size
         least_busy_last = sorted(self._slots, key=lambda slot: (slot.is_starting, slot.is_free))
