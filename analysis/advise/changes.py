@@ -21,7 +21,7 @@ def changes(advice: Advice) -> list[dict[str, Any]]:
     """The fastest arm under each change, with its time over that of the arm advised now."""
     decision = advice.decision
     current = decision.advised or decision.leader
-    if current is None or advice.study is None:
+    if current is None or advice.study is None or len(decision.timed) < 2:
         return []
     found = []
     for target in _targets(advice):

@@ -36,6 +36,7 @@ def build_advice(advice: Advice) -> dict[str, Any]:
         "stage": stage,
         "rate": {"chosen": rates.chosen, "why": rates.why, "grid": rates.grid, "wanted": rates.wanted},
         "advice": _advised(advice, decision),
+        "expected_fastest": decision.leader,
         "separated": decision.separated,
         "confidence": advice.settings.confidence,
         "tolerance": advice.settings.tolerance,

@@ -36,6 +36,8 @@ class Truth:
     """critical: B_c over B_ref; knee: r_N bends sharply there. half: B_h over B_ref, where q has half of its plateau.
 
     noise_factor: the noise scale measured over B_c, beside its random error. branches: whether there are any.
+    rough: r_N leaves the formula as a random walk with this standard deviation per square root of an octave.
+    branch_slope: log r_N by branches over the true one, beside their random errors: local and global may differ.
     """
 
     critical: float
@@ -44,6 +46,8 @@ class Truth:
     seed_sd: float = 0.10
     noise_factor: float = 1.0
     branches: bool = True
+    rough: float = 0.0
+    branch_slope: float = 1.0
 
     def log_r_N(self, kappa: float) -> float:
         """The hyperbola (1 + B/B_c) / (1 + B_ref/B_c), or its sharp form (1 + (B/B_c)^4)^(1/4).
@@ -70,7 +74,6 @@ class Outcome:
     runs: int
     covered: list[bool]
     disagreed: bool
-    full_runs_after_checks: int
 
 
 def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outcome:
@@ -79,7 +82,9 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
     kappa = dict(zip(names, KAPPAS, strict=True))
     reference = names[KAPPAS.index(1)]
     arms = tuple(Candidate(n, int(kappa[n] * REFERENCE_BATCH / GROUP_SIZE), GROUP_SIZE, n) for n in names)
-    log_N = {n: math.log(REFERENCE_SAMPLES) + truth.log_r_N(kappa[n]) for n in names}
+    walk = _walk(truth.rough, rng)
+    log_r_N = {n: truth.log_r_N(kappa[n]) + off for n, off in zip(names, walk, strict=True)}
+    log_N = {n: math.log(REFERENCE_SAMPLES) + log_r_N[n] for n in names}
     log_T = {n: log_N[n] - truth.log_q(kappa[n]) for n in names}
     error = NOISE_MODEL_SD * rng.standard_normal() + NOISE_OWN_SD * rng.standard_normal()
     noise = Noise(math.log(truth.critical * REFERENCE_BATCH * truth.noise_factor) + error, NOISE_OWN_SD)
@@ -109,7 +114,7 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
         if name == reference or batch > REFERENCE_SAMPLES / 2:
             continue
         wrong = BRANCH_SYSTEMATIC_SD * rng.standard_normal() + BRANCH_SD * rng.standard_normal() / math.sqrt(POINTS)
-        branches[name] = LocalRatio(truth.log_r_N(kappa[name]) + wrong, BRANCH_SD / math.sqrt(POINTS))
+        branches[name] = LocalRatio(truth.branch_slope * log_r_N[name] + wrong, BRANCH_SD / math.sqrt(POINTS))
         spent += POINTS * max(REFERENCE_SAMPLES / 4, 4 * batch)
     disagreed = False
     while True:
@@ -134,13 +139,28 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
         runs=sum(sample.size for sample in runs.values()),
         covered=covered,
         disagreed=disagreed,
-        full_runs_after_checks=sum(s.size for n, s in runs.items() if n != reference),
     )
+
+
+def _walk(sd: float, rng: np.random.Generator) -> np.ndarray:
+    """A random walk over octaves both ways from the reference, by arm."""
+    place = KAPPAS.index(1)
+    up = np.cumsum(sd * rng.standard_normal(len(KAPPAS) - place - 1))
+    down = np.cumsum(sd * rng.standard_normal(place))[::-1]
+    return np.concatenate([down, [0.0], up])
 
 
 def simulate(truth: Truth, procedures: int, seed: int = 0) -> list[Outcome]:
     """Independent procedures under one truth."""
-    rng = np.random.default_rng([seed, *(int(1000 * abs(x)) for x in (truth.critical, truth.half, truth.noise_factor))])
+    rng = np.random.default_rng(
+        [
+            seed,
+            *(
+                int(1000 * abs(x))
+                for x in (truth.critical, truth.half, truth.noise_factor, truth.rough, truth.branch_slope)
+            ),
+        ]
+    )
     return [procedure(truth, rng) for _ in range(procedures)]
 
 
@@ -157,6 +177,8 @@ def cells() -> list[tuple[str, Truth]]:
             for b in (2.0, 10.0, 30.0)
             for factor in (1 / 3, 3.0)
         ]
+        found += [(f"hyperbola 10, rough {r:g}", Truth(10.0, half, rough=r)) for r in (0.1, 0.25)]
+        found += [(f"hyperbola 10, branches x{s:g}", Truth(10.0, half, branch_slope=s)) for s in (0.3, 2.0)]
         found += [("hyperbola 10, no branches", replace(Truth(10.0, half), branches=False))]
         found += [
             (f"hyperbola 10, no branches, noise x{f:.2g}", Truth(10.0, half, noise_factor=f, branches=False))
@@ -172,16 +194,14 @@ def row(name: str, truth: Truth, outcomes: list[Outcome]) -> str:
     quantiles = " ".join(f"{q:5.3f}" for q in np.quantile(regret, [0.5, 0.9, 0.95, 1.0]))
     covered = [hit for one in outcomes for hit in one.covered]
     return (
-        f"{name:<30} {truth.half:>4g} | {good:5.1%}{'!' if good < 0.9 else ' '} {quantiles} | "
+        f"{name:<37} {truth.half:>4g} | {good:5.1%}{'!' if good < 0.9 else ' '} {quantiles} | "
         f"{np.mean([o.separated for o in outcomes]):5.1%} {np.mean([o.share for o in outcomes]):6.1%} "
         f"{np.quantile([o.share for o in outcomes], 0.95):6.1%} {np.mean([o.runs for o in outcomes]):5.1f} | "
         f"{np.mean(covered):5.1%} {np.mean([o.disagreed for o in outcomes]):5.1%}"
     )
 
 
-HEADER = (
-    "r_N                             B_h | within  50%   90%   95%   max | separ. share    p95  runs | cover. checks"
-)
+HEADER = f"{'r_N':<37}  B_h | within  50%   90%   95%   max | separ. share    p95  runs | cover. checks"
 
 
 def _cell(procedures: int, cell: tuple[str, Truth]) -> str:

@@ -35,16 +35,24 @@ def _use(content: Content) -> str:
     flight = f", at most {arm['gen_batch']:,} in flight" if arm["gen_batch"] else ""
     begin = "Use" if content["separated"] else "By what is known so far, use"
     text = f"{begin} {describe(arm)}: {shape}{rate}{flight}."
+    rows = {row["arm"]: row for row in content["arms"]}
+    if sum(row["r_T"]["estimate"] is not None for row in content["arms"]) == 1:
+        return f"{text} It is the only batch of which the speed and runs are known, so there is nothing to choose from."
+    if content["expected_fastest"] != arm["arm"]:
+        other = rows[content["expected_fastest"]]
+        ratio = interval(other["r_T"]).replace("(", "(95% interval ")
+        text = f"{text} Of {describe(other)} {ratio} of the reference's time is expected, but it has too few runs yet."
     if arm["arm"] == content["reference_arm"]:
-        return f"{text} It is the reference, and no candidate is expected to reach {_goal(content)} sooner."
+        sooner = ", and no candidate is expected to be faster" if content["expected_fastest"] == arm["arm"] else ""
+        return f"{text} It is the reference{sooner}."
     within = interval(arm["r_T"]).replace("(", "(95% interval ")
-    reference = next(row for row in content["arms"] if row["arm"] == content["reference_arm"])
+    reference = rows[content["reference_arm"]]
     return f"{text} It reaches {_goal(content)} in {within} of the time of the reference, {describe(reference)}."
 
 
 def _sureness(content: Content) -> list[str]:
     arm = content["advice"]
-    if arm is None:
+    if arm is None or arm["runner_up"] is None:
         return []
     share = f"{content['tolerance']:.0%}"
     sure = percent(arm["probability_within_tolerance"])
@@ -52,10 +60,8 @@ def _sureness(content: Content) -> list[str]:
     found = [f"The probability that it is within {share} of the fastest candidate is {sure}{needed}."]
     if not content["separated"] and content["stage"] == "done":
         found.append(f"That is as far as it goes: {content['why']}.")
-    second = arm["runner_up"]
-    if second is not None:
-        ratio = interval(arm["over_runner_up"]).replace("(", "(95% interval ")
-        found.append(f"The runner-up is {describe(second)}: the advised one takes {ratio} of its time.")
+    second, ratio = arm["runner_up"], interval(arm["over_runner_up"]).replace("(", "(95% interval ")
+    found.append(f"The runner-up is {describe(second)}: the advised one takes {ratio} of its time.")
     if not content["owned"] and arm["runs"] < 2:
         found.append("It rests on one run of that batch.")
     return found
@@ -73,7 +79,8 @@ def percent(share: float) -> str:
 def cost_sentence(content: Content) -> str:
     """What was spent so far."""
     cost = content["cost"]
-    text = f"{'Spent so far' if content['next'] else 'It took'}: {cost['samples']:,} samples"
+    begin = "The records hold" if not content["owned"] else "Spent so far:" if content["next"] else "It took"
+    text = f"{begin} {cost['samples']:,} samples"
     if cost["share"] is not None and content["owned"]:
         text += f", {cost['share']:.1%} of the {cost['full_sweep_samples']:,} of the whole sweep"
     seconds = cost["seconds"] if cost["seconds"] is not None else cost["trial_seconds"]
@@ -157,6 +164,6 @@ def change_sentence(change: Mapping[str, Any]) -> str:
     ratio = change["advised_over_best"]
     if change["changes"]:
         return f"{what}: {change['arm']} instead; the advised batch would take {ratio:.2f} times its time."
-    if ratio > 1.005:
+    if ratio > 1.01:
         return f"{what}: the answer holds; {change['arm']} would be {1 - 1 / ratio:.0%} faster, within the tolerance."
     return f"{what}: the answer holds."
