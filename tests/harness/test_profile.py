@@ -46,6 +46,7 @@ def made_up(trial: PlannedTrial, results_dir: Path, round_: int, min_seconds: fl
         raise RuntimeError("CUDA out of memory")
     batch = trial.config.batch.train_batch
     rate = 1000 * batch / (batch + 100) * math.exp(faults.get("noise", 0.0) * (-1) ** (round_ + 1))
+    rate *= math.exp(faults.get("noise_of", {}).get(trial.arm, 0.0) * (-1) ** (round_ + 1))
     common = {"arm": trial.arm, "batches": 4, "responses": 4 * batch, "tokens": 28 * batch}
     yield common | {
         "phase": "generate",
@@ -109,6 +110,22 @@ def test_noisy_rates_are_measured_until_their_interval_is_narrow(tmp_path: Path)
     code, found = profile(small_plan([1, 4], seeds=1), tmp_path)
     assert code == 0 and found["rounds"] == 8
     assert found["curves"][0]["points"][0]["responses_per_s"]["half_width"] == pytest.approx(0.0457, abs=1e-4)
+
+
+def test_the_knee_has_an_interval_over_the_rounds(tmp_path: Path) -> None:
+    """90% of 953.4 a second at 2,048 lies between 512, 836.6 up and down by 1% from round to round, and 2,048.
+
+    Up: log(858.0 / 845.0) / log(953.4 / 845.0) = 0.127 of the way, 611; down: 0.251, 726. Four rounds: mean 666, and
+    t_3 = 3.182 times 0.0859 sqrt(4/3) / 2 on the log scale.
+    """
+    (tmp_path / "faults.json").write_text('{"noise_of": {"P64-G8-sqrt": 0.01}}')
+    settings = SETTINGS.model_copy(update={"least_rounds": 4})
+    _, found = profile(small_plan([1, 64, 256], seeds=1, budget_samples=2048), tmp_path, settings)
+    for curve in found["curves"]:
+        knee = curve["knee"]
+        assert found["rounds"] == 4 and knee["reached"] is True and knee["bound"] is None
+        assert knee["estimate"] == pytest.approx(666, rel=3e-3)
+        assert knee["ci95"] == pytest.approx([666 / 1.171, 666 * 1.171], rel=5e-3)
 
 
 def test_no_round_begins_that_would_go_past_the_time_limit(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_responses_in_flight_go_on_under_new_weights_and_say_so(tmp_path: Path) 
         assert metrics["policy/staleness_updates_max"] == ages[-1].max()
         # Every update trains on 16 samples.
         assert metrics["policy/staleness_samples_mean"] == pytest.approx(16 * ages[-1].mean())
+        assert metrics["policy/staleness_samples_max"] == 16 * ages[-1].max()
     assert ages[0].max() == 0 and ages[1].max() == 1  # twice the batch is in flight
 
 
@@ -103,6 +104,17 @@ def test_groups_that_are_too_old_are_dropped_and_counted(tmp_path: Path) -> None
         assert update.metrics["policy/staleness_updates_max"] <= 1  # 1 is allowed, not cut off a step early
         assert progress.samples_generated == progress.samples_trained + dropped + intake.samples_in_flight
     assert dropped > 0 and progress.samples_trained == 6 * 16 and progress.samples_dropped == dropped
+
+
+def test_a_response_that_does_not_end_is_cut_at_its_limit_and_counted(tmp_path: Path) -> None:
+    parts, progress, intake = opened(tmp_path, sampling__max_response_tokens=3)
+    for _ in range(3):
+        update = run_update(parts, progress, intake)
+        rollouts = [rollout for group in update.trained.groups for rollout in group.rollouts]
+        cut = [rollout for rollout in rollouts if rollout.truncated]
+        assert 0 < len(cut) < 16 and all(len(rollout.token_ids_T) == 3 for rollout in cut)
+        assert update.metrics["response/truncated_frac"] == len(cut) / 16
+        assert progress.samples_generated == progress.samples_trained + intake.samples_in_flight
 
 
 def test_the_queue_is_bounded_however_slow_the_trainer(tmp_path: Path) -> None:
