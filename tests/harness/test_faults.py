@@ -98,7 +98,7 @@ def test_nodes_come_and_go_the_driver_dies_and_some_nodes_do_not_see_the_results
         nodes.add(1)
         lost = nodes.add(1, sees_results=False)
 
-        process = driver(results, 6, {"workers": 3}, RAY_ADDRESS=nodes.address)
+        process = driver(results, 6, {"workers": 3, "max_attempts": 1}, RAY_ADDRESS=nodes.address)
         wait_until(lambda: is_waiting(results, seen) and is_waiting(results, unseen), process=process)
         nodes.kill(lost)
         nodes.add(2, sees_results=False)
@@ -110,7 +110,7 @@ def test_nodes_come_and_go_the_driver_dies_and_some_nodes_do_not_see_the_results
         process.kill()
         process.communicate()
 
-        again = driver(results, 6, {"workers": 3}, RAY_ADDRESS=nodes.address)
+        again = driver(results, 6, {"workers": 3, "max_attempts": 1}, RAY_ADDRESS=nodes.address)
         output, _ = again.communicate(timeout=LIMIT_S)
     assert again.returncode == 0, output
     assert all_undisturbed(results, plan)
@@ -151,7 +151,7 @@ def test_files_cut_in_half_cost_what_they_held_and_no_attempt(cluster: str, tmp_
 
 
 def test_an_engine_killed_a_trial_killed_and_rewards_that_are_no_numbers(cluster: str, tmp_path: Path) -> None:
-    engine_killed, killed, nan = real_trials(3, engine_replicas=1)
+    engine_killed, killed, nan = real_trials(3, engine_replicas=1, max_attempts=1)
     plan = real_faults.plan_of(engine_killed, killed, nan)
     set_faults(
         tmp_path,

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ CLOCKS = {"wall_s", "seconds", "throughput", "engine", "trainer"}
 NUM_FAULTS, MEAN_WAIT_S = 60, 20.0
 MOST: dict[Kind, int] = {"node": 3, "driver": 3}
 AMONG_THE_FIRST = 12  # faults, so that a quick machine meets the drivers and nodes too
+MOST_WITHOUT_RECORD = 3  # faults: a machine so slow that nothing happens between them gets its time
 LIMIT_S = 45 * 60.0
 # One attempt each: a kill that used one up would show as a failed trial.
 SWEEP: dict[str, Any] = {
@@ -183,17 +184,22 @@ def _disturb(
         until_s = time.monotonic() + fault.wait_s
         while driver.code is None and time.monotonic() < until_s:
             time.sleep(0.1)
-        while driver.code is None and not (victims := _victims(fault.kind, driver, alive)):
+        before = [records for _, records in done[-MOST_WITHOUT_RECORD:]]
+        victims: list[Any] = []
+        while driver.code is None and not victims:
             time.sleep(0.1)
+            if before != [_num_records(results)] * MOST_WITHOUT_RECORD:
+                victims = _victims(fault.kind, driver, alive)
         if driver.code is not None:
             break
         victim = victims[int(fault.pick * len(victims))]
-        done.append((fault.kind, sum(map(len, records_of_running(results)))))
+        done.append((fault.kind, _num_records(results)))
         told.append(f"{time.monotonic() - started_s:7.1f} s: {fault.kind} {_name(victim)}")
         print(told[-1], flush=True)
         match fault.kind:
             case "worker":
-                os.kill(victim, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # its own end may have been quicker
+                    os.kill(victim, signal.SIGKILL)
             case "node":
                 alive.remove(victim)
                 nodes.kill(victim)
@@ -204,9 +210,9 @@ def _disturb(
     return done
 
 
-def records_of_running(results: Path) -> list[list[bytes]]:
-    """The lines that there are while others are being written."""
-    return [path.read_bytes().splitlines() for path in (results / "chaos" / "trials").glob("*/metrics.jsonl")]
+def _num_records(results: Path) -> int:
+    """Records that there are, while more are being written."""
+    return sum(path.read_bytes().count(b"\n") for path in (results / "chaos" / "trials").glob("*/metrics.jsonl"))
 
 
 def _victims(kind: Kind, driver: Driver, alive: Sequence[Any]) -> list[Any]:
