@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.advise.brain import Item
 from harness.advise.budget import Cost
-from harness.advise.plan import Study, branch_trial, extended, find, speed_trials
+from harness.advise.plan import Study, as_begun, branch_trial, extended, find, speed_trials
 from harness.config import TrialConfig
 from harness.errors import InputError
 from harness.plan import Plan, PlannedTrial
@@ -96,14 +96,16 @@ class Hand:
 
     def _branch(self, items: Sequence[Item]) -> int:
         parents = {f"{self.study.plan.sweep}/trials/{trial.trial_id}" for trial in self.study.plan.trials}
+        existing = read_plan(self.results / self.study.branches)
         trials = []
         for item in items:
             parent = str(item["trial"])
             if parent not in parents:
                 raise InputError(f"advice.json asks for a branch of {parent}, which is no trial of this advice")
-            trials.append(branch_trial(self.study, item, RunDir(self.results / parent).checkpoints_at()))
+            branch = branch_trial(self.study, item, RunDir(self.results / parent).checkpoints_at())
+            trials.append(as_begun(existing, branch))
         name, question = self.study.branches, "What does another batch need from the middle of a run of the reference?"
-        plan = extended(self.study.plan, name, question, read_plan(self.results / name), trials)
+        plan = extended(self.study.plan, name, question, existing, trials)
         return self._sweep(plan, list({trial.trial_id: trial for trial in trials}.values()))
 
     def _profile(self, items: Sequence[Item], seconds_left: float | None) -> int:

@@ -19,7 +19,7 @@ from harness.plan import Arm, Plan, PlannedTrial, expand, make_plan, with_config
 SUFFIX = "-advise"
 # Rates beyond the grid, should its last be the best: twice a factor of two at either end.
 EXTENSIONS = (2.0, 4.0)
-MOST_CHECKPOINTS = 16
+MOST_CHECKPOINTS = 32
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,13 @@ def _factors(sweep: SweepConfig, reference: Arm) -> list[float]:
 
 
 def _parent(trial: PlannedTrial) -> PlannedTrial:
-    """The trial with checkpoints on the evaluation grid, at most MOST_CHECKPOINTS, all of which stay."""
+    """The trial with checkpoints that all stay: on the evaluation grid and few, unless the file spaces them itself."""
     config = trial.config
     every = config.evaluation.every_samples
-    spacing = every * math.ceil(config.budget_samples / every / MOST_CHECKPOINTS)
-    kept = {"checkpoint_every_samples": spacing, "checkpoints_kept": MOST_CHECKPOINTS + 1}
+    own = every * math.ceil(config.budget_samples / every / MOST_CHECKPOINTS)
+    spacing = config.execution.checkpoint_every_samples or own
+    num = math.ceil(config.budget_samples / spacing)
+    kept = {"checkpoint_every_samples": spacing, "checkpoints_kept": max(num, 1) + 1}
     execution = config.execution.model_copy(update=kept)
     return with_config(trial, config.model_copy(update={"execution": execution}))
 
@@ -145,6 +147,16 @@ def branch_trial(study: Study, item: Mapping[str, Any], checkpoints: Sequence[in
     config = TrialConfig.model_validate(trial.config.model_dump() | changed)
     axes = {**trial.axes, "branch_of": trial.arm, "branch_at": start}
     return with_config(replace(trial, arm=f"{trial.arm}-b{start}", axes=axes), config)
+
+
+def as_begun(existing: Plan | None, branch: PlannedTrial) -> PlannedTrial:
+    """The branch as it was begun, where it was: noise scale and length are estimates, which change between calls."""
+
+    def place(trial: PlannedTrial) -> tuple[Any, ...]:
+        told = trial.config.branch
+        return trial.arm, trial.seed, told and (told.trial, told.at_samples, told.moments)
+
+    return next((trial for trial in (existing.trials if existing else ()) if place(trial) == place(branch)), branch)
 
 
 def speed_trials(study: Study, arm: str, gen_batches: Sequence[int]) -> list[PlannedTrial]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.advise.plan import Study, branch_trial, extended, make_study, speed_trials
+from harness.advise.plan import Study, as_begun, branch_trial, extended, make_study, speed_trials
 from harness.config import SweepConfig
 from harness.errors import InputError
 from harness.plan import Plan
@@ -60,13 +60,15 @@ def test_what_is_left_out_is_told() -> None:
 
 
 def test_the_references_trials_keep_checkpoints_on_the_grid_and_the_others_two() -> None:
-    for trial in study().plan.trials:
+    for trial in study(budget_samples=2048).plan.trials:
         execution = trial.config.execution
         if trial.config.batch.num_prompts == 4:
-            # 1,024 samples are 32 grid points: a checkpoint at every second one makes 16.
-            assert (execution.checkpoint_every_samples, execution.checkpoints_kept) == (64, 17)
+            # 2,048 samples are 64 grid points: a checkpoint at every second one makes 32.
+            assert (execution.checkpoint_every_samples, execution.checkpoints_kept) == (64, 33)
         else:
             assert (execution.checkpoint_every_samples, execution.checkpoints_kept) == (None, 2)
+    spaced = study(execution={"checkpoint_every_samples": 100}).plan.trials[0].config.execution
+    assert (spaced.checkpoint_every_samples, spaced.checkpoints_kept) == (100, 12)  # ceil(1024 / 100) + 1
 
 
 def test_a_table_of_rates_is_taken_as_it_is() -> None:
@@ -106,6 +108,15 @@ def test_a_branch_starts_at_the_nearest_checkpoint_and_is_a_trial_of_its_arm() -
     again = extended(study().plan, "small-advise-branches", "?", plan, [trial, branch_trial(study(), BRANCH, [64])])
     assert [t.arm for t in again.trials] == ["P16-G4-sqrt-lr1e-3-b384", "P16-G4-sqrt-lr1e-3-b64"]
     assert Plan.from_json(again.to_json()) == again
+
+
+def test_a_branch_goes_on_as_it_was_begun_when_its_estimates_have_changed() -> None:
+    begun = branch_trial(study(), BRANCH, [384])
+    plan = extended(study().plan, "small-advise-branches", "?", None, [begun])
+    later = branch_trial(study(), BRANCH | {"noise_scale": 70.0, "samples": 320}, [384])
+    assert later.trial_id != begun.trial_id and as_begun(plan, later) is begun and as_begun(None, later) is later
+    for other in ({"seed": 1001}, {"moments": "restored"}, {"trial": "small-advise/trials/P5"}):
+        assert as_begun(plan, trial := branch_trial(study(), BRANCH | other, [384])) is trial
 
 
 def test_a_branch_of_what_is_no_trial_is_refused() -> None:
