@@ -18,7 +18,11 @@ class Source(Protocol):
 
     @property
     def states(self) -> Sequence[StreamState]:
-        """Of each stream, as it was when it was last polled."""
+        """Of each stream, as it was at `seen_s`."""
+
+    @property
+    def seen_s(self) -> float:
+        """When the states were what they are, by time.perf_counter."""
 
     def poll(self, most: int | None) -> list[RolloutGroup]:
         """What has finished, in the order of finishing, at most so many groups of each stream; may be nothing yet."""
@@ -45,6 +49,10 @@ class LocalSource:
     @property
     def states(self) -> list[StreamState]:
         return [self.stream.state()]
+
+    @property
+    def seen_s(self) -> float:
+        return time.perf_counter()
 
     def poll(self, most: int | None) -> list[RolloutGroup]:
         self.move(1)
@@ -124,12 +132,18 @@ class Intake:
         self.noted_s += time.perf_counter() - started_s
 
     def usage(self) -> dict[str, float]:
-        """Since the last call, pauses left out: how full the streams were, tokens discarded."""
-        now_s, occupancy = time.perf_counter(), beside(state.occupancy for state in self.source.states)
+        """How full the streams were, and tokens discarded, from where the last call ended to when they were last seen.
+
+        Pauses are left out. What streams did since they were last seen comes with the next call, time and all.
+        """
+        occupancy = beside(state.occupancy for state in self.source.states)
         discarded = sum(state.tokens_discarded for state in self.source.states)
-        found = occupancy.since(self.noted_occupancy).as_json(now_s - self.noted_s)
+        spent_s, found = self.source.seen_s - self.noted_s, {"places": float(occupancy.places)}
+        if spent_s > 0:
+            found = occupancy.since(self.noted_occupancy).as_json(spent_s)
+            self.noted_s, self.noted_occupancy = self.noted_s + spent_s, occupancy
         found["tokens_discarded"] = discarded - self.noted_discarded
-        self.noted_s, self.noted_occupancy, self.noted_discarded = now_s, occupancy, discarded
+        self.noted_discarded = discarded
         return found
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -54,6 +55,7 @@ class ReplicaSource:
         self.members = members
         call_each(members, "open_stream", [(each,) for each in settings])
         self.states: list[StreamState] = []
+        self.seen_s = 0.0
         self.poll(0)
 
     def poll(self, most: int | None) -> list[RolloutGroup]:
@@ -62,6 +64,7 @@ class ReplicaSource:
         for groups, state in call_all(self.members, "collect", most, POLL_S if most != 0 else 0.0):
             finished += groups
             self.states.append(state)
+        self.seen_s = time.perf_counter()
         return finished
 
     def move(self, steps: int) -> None:
