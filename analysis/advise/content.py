@@ -176,6 +176,8 @@ def _why(advice: Advice, stage: str) -> str:
         "runs": "the fastest arm is not told apart yet",
         "done": "every seed that may be used has been, and the arms are not told apart",
     }
+    if decision.timed and decision.leader is None:
+        return "no candidate is expected to reach the target within its budget"
     if not decision.timed:
         return (
             texts.get(stage, "") if stage != "done" else "no seconds were recorded: which arm is fastest is not known"

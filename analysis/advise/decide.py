@@ -17,6 +17,8 @@ NUM_DRAWS = 4000
 FEWEST_RUNS = 2
 # An arm that is this unlikely to be faster by more than the tolerance is no challenger.
 NO_CHALLENGER = 0.005
+# An arm that reaches the target within its budget with no more than this probability is not run for it.
+OUT_OF_REACH = 0.05
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,16 @@ class Decision:
         return sum(len(run.values) for other, run in runs if self.evidence.of(other).learns_as == learner)
 
     @cached_property
+    def in_reach(self) -> list[str]:
+        """The timed candidates that have reached the target, or may within their budget."""
+        names, limit = [c.arm for c in self.evidence.candidates], math.log(self.evidence.budget_samples)
+        may = {arm: float(np.mean(self.log_N[:, names.index(arm)] < limit)) for arm in self.timed}
+        return [arm for arm in self.timed if self.reached(arm) or may[arm] > OUT_OF_REACH]
+
+    @cached_property
     def leader(self) -> str | None:
-        """The arm with the least expected log T, whether or not it was run."""
-        return min(self.timed, key=self.mean_log_T.__getitem__, default=None)
+        """The arm with the least expected log T of those in reach, whether or not it was run."""
+        return min(self.in_reach, key=self.mean_log_T.__getitem__, default=None)
 
     @cached_property
     def advised(self) -> str | None:
@@ -96,15 +105,21 @@ class Decision:
 
     def within(self, arm: str) -> float:
         """P(T of the arm <= (1 + tolerance) times the least)."""
-        best_D = self.log_T.min(axis=1)
+        if arm not in self.in_reach:
+            return 0.0
+        best_D = self._log_T_in_reach.min(axis=1)
         return float(np.mean(self.log_T[:, self.timed.index(arm)] <= best_D + math.log1p(self.rule.tolerance)))
+
+    @cached_property
+    def _log_T_in_reach(self) -> np.ndarray:
+        return self.log_T[:, [self.timed.index(arm) for arm in self.in_reach]]
 
     @cached_property
     def promising(self) -> list[str]:
         """The candidates that may be as good as the fastest: the others need no samples to be ruled out."""
-        if self.leader is None:
+        if not self.timed:
             return [candidate.arm for candidate in self.evidence.candidates]
-        return [arm for arm in self.timed if self.within(arm) > NO_CHALLENGER]
+        return [arm for arm in self.in_reach if self.within(arm) > NO_CHALLENGER]
 
     @property
     def separated(self) -> bool:
@@ -114,8 +129,11 @@ class Decision:
     @cached_property
     def probability_best(self) -> dict[str, float]:
         """P(an arm has the least T)."""
-        counts = np.bincount(self.log_T.argmin(axis=1), minlength=len(self.timed)) if self.timed else np.empty(0)
-        return dict(zip(self.timed, (counts / NUM_DRAWS).tolist(), strict=True))
+        found = dict.fromkeys(self.timed, 0.0)
+        if self.in_reach:
+            counts = np.bincount(self._log_T_in_reach.argmin(axis=1), minlength=len(self.in_reach))
+            found |= dict(zip(self.in_reach, (counts / NUM_DRAWS).tolist(), strict=True))
+        return found
 
     def beats(self, arm: str, other: str) -> float:
         """P(T(arm) < T(other) / (1 + tolerance)): that leaving the one for the other would cost more than allowed."""
@@ -128,13 +146,13 @@ class Decision:
         lead = self.leader
         if lead is None:
             return []
-        chance = {arm: self.beats(arm, lead) for arm in self.timed if arm != lead}
+        chance = {arm: self.beats(arm, lead) for arm in self.in_reach if arm != lead}
         return sorted((a for a in chance if chance[a] > NO_CHALLENGER), key=lambda a: -chance[a])
 
     @cached_property
     def runner_up(self) -> str | None:
         """The other arm with the least expected log T."""
-        others = [arm for arm in self.timed if arm != (self.advised or self.leader)]
+        others = [arm for arm in self.in_reach if arm != (self.advised or self.leader)]
         return min(others, key=self.mean_log_T.__getitem__, default=None)
 
     def r_N(self, arm: str) -> Interval:

@@ -68,7 +68,7 @@ class Speed:
 class Evidence:
     """Everything the model looks at. runs: log N* of full runs, branches, speed: each by arm, arms without are absent.
 
-    noise None: nothing is known of the noise scale.
+    noise None: nothing is known of the noise scale. budget_samples: what a run may use.
     """
 
     candidates: tuple[Candidate, ...]
@@ -77,6 +77,7 @@ class Evidence:
     branches: Mapping[str, LocalRatio] = field(default_factory=dict)
     speed: Mapping[str, Speed] = field(default_factory=dict)
     noise: Noise | None = None
+    budget_samples: float = math.inf
 
     def of(self, arm: str) -> Candidate:
         """The candidate of that name."""

@@ -156,6 +156,7 @@ def evidence_of(study: Study, candidates: Sequence[Candidate], branches: Mapping
         branches=dict(branches),
         speed=speeds(study.clocks, [c.arm for c in candidates]),
         noise=noise_of(scales),
+        budget_samples=budget if (budget := float(study.sweep.trials["budget_samples"].max())) > 0 else math.inf,
     )
 
 

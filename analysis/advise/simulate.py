@@ -102,7 +102,9 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
         spent += min((1 + PAST_TARGET) * math.exp(value), BUDGET_SAMPLES)
 
     def evidence(branches: dict[str, LocalRatio]) -> Evidence:
-        return Evidence(arms, reference, {n: s for n, s in runs.items() if s.size}, branches, speed, noise)
+        return Evidence(
+            arms, reference, {n: s for n, s in runs.items() if s.size}, branches, speed, noise, BUDGET_SAMPLES
+        )
 
     for _ in range(RATE_RUNS):
         spent += (1 + PAST_TARGET) * REFERENCE_SAMPLES

@@ -13,14 +13,15 @@ import numpy as np
 from analysis.simulate import evaluation_grid, true_score
 from tests.analysis.synthetic import ArmTruth, SweepTruth, timing_line, trial_records, write_trial
 
-# N*_ref 9,000 at B = 64, B_n = 1,000 (what its gradients show); T = r_N / q: 1, 0.64, 0.61 and 0.83.
+# N*_ref 4,500 at B = 64, B_n = 1,000 (what its gradients show); T = r_N / q: 1, 0.64, 0.61 and 0.83.
 ARMS = (
     ArmTruth(8, 1.0, 1000.0),
     ArmTruth(16, 1.06, 1650.0),
     ArmTruth(32, 1.18, 1950.0),
     ArmTruth(128, 1.9, 2300.0),
 )
-TRUTH = SweepTruth(ARMS, seed_sd=0.05, with_noise_metrics=True)
+SIZES: dict[str, Any] = {"reference_samples": 4500.0, "every_samples": 512, "budget_samples": 12288}
+TRUTH = SweepTruth(ARMS, seed_sd=0.05, with_noise_metrics=True, **SIZES)
 SETTINGS = {"rates": [0.5, 1, 2], "reference_seeds": 3, "branch_points": 2}
 # What another rate makes of N*.
 RATES = {1e-4: 1.5, 2e-4: 1.0, 4e-4: 1.1, 8e-4: 2.0}
@@ -109,7 +110,7 @@ def branch(folder: Path, item: dict[str, Any], trial: dict[str, Any], arm: ArmTr
     plan = json.loads(path.read_text()) if path.exists() else plan
     beside.mkdir(exist_ok=True)
     path.write_text(json.dumps(plan | {"trials": [*plan["trials"], own]}))
-    later = evaluation_grid(arm.train_batch, 512, item["samples"])
+    later = evaluation_grid(arm.train_batch, 256, item["samples"])
     progress = (begun + later / arm.r_N) / truth.reference_samples
     records = [
         {

@@ -54,10 +54,10 @@ def test_the_order_is_rate_reference_timing_branches_runs(followed: tuple[Path, 
 
 
 def test_branches_start_at_a_third_and_two_thirds(followed: tuple[Path, list[tuple[str, list[Any]]]]) -> None:
-    """N*/3 and 2 N*/3 of about 9,000 on a grid of 1,024; max(N*/4, 4 B) samples in whole batches."""
+    """N*/3 and 2 N*/3 of about 4,500 on a grid of 512; max(N*/4, 4 B) samples in whole batches."""
     _, steps = followed
     items = steps[3][1]
-    assert {item["at_samples"] for item in items} <= {2048, 3072, 4096, 5120, 6144, 7168}
+    assert {item["at_samples"] for item in items} <= {1536, 2560, 3072, 3584}
     assert all(item["moments"] == "rescaled" and 700 < item["noise_scale"] < 1400 for item in items)
     for item in items:
         batch = int(item["arm"].split("-")[0][1:]) * 8
@@ -92,7 +92,7 @@ def test_cost_counts_branches_from_where_they_start(followed: tuple[Path, list[t
 def test_a_better_rate_is_followed_beyond_the_grid_and_its_arms_alone_are_run(tmp_path: Path) -> None:
     """Every doubling of the rate saves a third: 4e-4 is the last of the grid, 8e-4 is tried, 1.6e-3 is not planned."""
     folder = begin(tmp_path / "x-advise", rates=(1e-4, 2e-4, 4e-4, 8e-4), branch_points=0)
-    steps = follow(folder, replace(TRUTH, reference_samples=6000.0), {1e-4: 1.5, 2e-4: 1.0, 4e-4: 0.67, 8e-4: 0.45})
+    steps = follow(folder, replace(TRUTH, reference_samples=3000.0), {1e-4: 1.5, 2e-4: 1.0, 4e-4: 0.67, 8e-4: 0.45})
     assert [(stage, [item["arm"] for item in items]) for stage, items in steps[:2]] == [
         ("rate", [name_of(ARMS[0], rate) for rate in (1e-4, 2e-4, 4e-4)]),
         ("rate", [name_of(ARMS[0], 8e-4)]),
@@ -112,11 +112,13 @@ def test_a_rate_that_is_hardly_better_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_reference_that_never_arrives_is_said(tmp_path: Path) -> None:
-    """N* of every arm lies beyond the budget: no advice, and the procedure ends."""
+    """N* of every arm lies beyond the budget: no advice, and the procedure ends before it has run the whole sweep."""
     folder = begin(tmp_path / "x-advise", branch_points=0)
-    follow(folder, replace(TRUTH, reference_samples=90_000.0))
+    steps = follow(folder, replace(TRUTH, reference_samples=45_000.0))
     content = build_advice(load_advice(folder))
     assert content["advice"] is None and not content["separated"] and content["next"] == []
+    assert content["why"] == "no candidate is expected to reach the target within its budget"
+    assert sum(item["do"] == "run" for _, items in steps for item in items) < 12
 
 
 def test_the_page_and_the_console_say_it(

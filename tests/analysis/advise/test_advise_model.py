@@ -158,9 +158,9 @@ def test_a_noise_scale_that_branches_contradict_is_given_up_alone() -> None:
     ids=["hyperbola", "spread .15", "knee", "noise / 3", "noise x 3"],
 )
 def test_simulated_advices_are_within_a_tenth_of_the_best(truth: Truth) -> None:
-    """15 procedures: with 90% of them within 10% fewer than 11 are hardly ever seen (binomial, 1%)."""
-    outcomes = simulate(truth, 15)
-    assert sum(one.regret <= 0.10 for one in outcomes) >= 12
+    """Of 10 procedures with 90% within 10% fewer than 7 are hardly ever seen (binomial, 1.3%)."""
+    outcomes = simulate(truth, 10)
+    assert sum(one.regret <= 0.10 for one in outcomes) >= 8
     assert np.mean([one.share for one in outcomes]) < 0.35
     covered = [hit for one in outcomes for hit in one.covered]
     assert np.mean(covered) > 0.80
