@@ -28,6 +28,7 @@ from harness.training.batch import token_batch
 from harness.training.packing import response_logprobs
 from harness.trial import run_trial
 from harness.types import Prompt, Rollout, RolloutGroup
+from tests.harness.processes import spawn_processes
 from tests.harness.rollout import vllm_child as child
 from tests.harness.small import LEARNS, TOKENIZER, model, planned_trial, trial_dir
 
@@ -376,6 +377,29 @@ def test_the_room_is_that_of_a_cache_as_large_as_may_be(call: Call, started: dic
         assert f"{0.5 * machine_memory_bytes() / 1e9:,.3g} GB, were cache" in room.source
     else:
         assert room.responses > child.IN_FLIGHT and room.source.endswith("100 tokens for a prompt and its response")
+
+
+def test_a_trial_streams_from_it_and_every_response_is_accounted_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine in a process of its own beside the trainer: policies agree where no token is old, and ages are known."""
+    monkeypatch.setattr("harness.parts._spawn_on_ray", lambda execution: spawn_processes)
+    vllm = {"vllm": {"max_prompt_tokens": 16}, "checkpoint_every_samples": 48}
+    trial = planned_trial(
+        execution={"engine": "vllm", "mode": "streaming", "layout": "separate", **vllm},
+        batch__gen_batch=32, sampling__max_response_tokens=24, budget_samples=96,
+    )  # fmt: skip
+    list(run_trial(trial, trial_dir(tmp_path), tmp_path))
+    records, _ = read_records(trial_dir(tmp_path) / "metrics.jsonl")
+    rows = [record for record in records if record["kind"] == "train"]
+    assert [row["samples_trained"] for row in rows] == [16, 32, 48, 64, 80, 96]
+    for row, dropped in zip(rows, np.cumsum([row["samples_dropped"] for row in rows]).tolist(), strict=True):
+        assert row["samples_generated"] == row["samples_trained"] + dropped + row["samples_in_flight"]
+    assert rows[0]["metrics"]["policy/logprob_gap_max"] < 1e-4
+    assert rows[0]["metrics"]["policy/staleness_updates_max"] == 0
+    assert max(row["metrics"]["policy/staleness_updates_max"] for row in rows) >= 1
+    shares = [row["engine"]["busy_frac"] for row in rows]  # 0 where all came from the queue
+    assert max(shares) > 0 and all(0 <= share < 1.1 for share in shares)
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
