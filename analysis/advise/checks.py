@@ -67,17 +67,22 @@ def _noise(evidence: Evidence, prior: Prior) -> Check:
     noise = evidence.noise
     assert noise is not None
     sd = math.hypot(noise.sd, prior.noise_sd)
-    post = posterior(evidence, replace(prior, noise_sd=NO_NOISE.noise_sd))
-    # The grid's own prior is divided out: fitted and wide are Gaussian about the same centre.
-    wide = math.hypot(noise.sd, NO_NOISE.noise_sd)
-    mean = float(post.weight_K @ post.noise_K)
-    var = float(post.weight_K @ (post.noise_K - mean) ** 2)
-    if var >= 0.9 * wide**2:
+    wide = replace(prior, noise_sd=NO_NOISE.noise_sd)
+    mean, var = _noise_moments(posterior(evidence, wide))
+    before, var_before = _noise_moments(posterior(replace(evidence, runs={}, branches={}), wide))
+    if var >= 0.9 * var_before:
         return Check(NOISE_CHECK, {"noise scale": 0.0}, 1.0)
-    own_var = 1 / (1 / var - 1 / wide**2)
-    fitted = noise.log_scale + (mean - noise.log_scale) * own_var / var
+    # The wide prior is divided out, both as Gaussians.
+    own_var = 1 / (1 / var - 1 / var_before)
+    fitted = own_var * (mean / var - before / var_before)
     z = (fitted - noise.log_scale) / math.hypot(math.sqrt(own_var), sd)
     return Check(NOISE_CHECK, {"noise scale": z}, 2 * float(norm.sf(abs(z))))
+
+
+def _noise_moments(post: Posterior) -> tuple[float, float]:
+    """Mean and variance of log B_n."""
+    mean = float(post.weight_K @ post.noise_K)
+    return mean, float(post.weight_K @ (post.noise_K - mean) ** 2)
 
 
 def _ran(evidence: Evidence) -> list[str]:

@@ -5,9 +5,9 @@ y_a = log N*(a) = y_ref + log h_a + delta_a. h: the steps that signal and noise 
 noise between prompts is not known apart. delta is what the formula does not know: a Brownian motion in log2(B/B_ref)
 on either side of the reference, one more in log2(G/G_ref), and an offset for another family than the reference's.
 
-A grid over (log B_n, spread of log N* over seeds) makes everything else Gaussian: observations are taken in one by one,
-and their likelihoods weigh the nodes. A run that did not reach its target is taken in by matching moments (as in
-expectation propagation), which is exact for one bound and close for several.
+A grid over (log B_n, spread of log N* over seeds, roughness of delta) makes everything else Gaussian: observations are
+taken in one by one, and their likelihoods weigh the nodes. A run that did not reach its target is taken in by matching
+moments (as in expectation propagation), which is exact for one bound and close for several.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from analysis.penalty import LogSample
 
 UNKNOWN_SD = 2.5
 UNKNOWN_BATCHES = 10.0
+# The grid of log B_n: its spacing, the most nodes, and how far beyond the candidates' batches it says anything.
+SPACING, MOST_NODES, BELOW, ABOVE = 0.2, 48, 3.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ class Prior:
     noise_sd: of the B_n that N* follows about the one measured. octave_sd: of log r_N about log h, per square root of
     an octave. size_sd: the same for an octave of the group size. The likelihood of the committed sweeps default,
     second_start, ppo and actor_critic together is highest at octave_sd = 0.10 and falls by less than 0.5 from noise_sd
-    = 0.2 to 0.35; that of matched_pairs is highest at size_sd = 0.2.
+    = 0.2 to 0.35; that of matched_pairs is highest at size_sd = 0.2. roughness: (factor of octave_sd, its probability):
+    each of these sweeps alone is likeliest between 0.05 and 0.16.
     family_sd: of arms that nothing is known of but their own runs. branch_sd: of local ratios about r_N, which is of
     the whole run. seed_sd, seed_df: of the spread over seeds, 0.06 to 0.12 in those sweeps.
     """
 
     noise_sd: float = 0.35
     octave_sd: float = 0.10
+    roughness: tuple[tuple[float, float], ...] = ((0.45, 0.25), (1.0, 0.5), (2.2, 0.25))
     size_sd: float = 0.20
     family_sd: float = 1.0
     branch_sd: float = 0.15
@@ -128,8 +132,8 @@ def log_h(evidence: Evidence, log_scale_K: np.ndarray) -> np.ndarray:
     return np.stack([samples(learner) - centre_K for learner in evidence.learners], axis=1)
 
 
-def prior_covariance(evidence: Evidence, prior: Prior) -> np.ndarray:
-    """Of delta, by learner, shape [A, A]; the reference's row is 0."""
+def prior_covariance(evidence: Evidence, prior: Prior, rough: float = 1.0) -> np.ndarray:
+    """Of delta where octave_sd is `rough` times the prior's, by learner, shape [A, A]; the reference's row is 0."""
     reference = evidence.of(evidence.of(evidence.reference).learns_as)
     arms = [evidence.of(learner) for learner in evidence.learners]
     batch_A = np.log2([arm.train_batch / reference.train_batch for arm in arms])
@@ -139,7 +143,7 @@ def prior_covariance(evidence: Evidence, prior: Prior) -> np.ndarray:
     families = [arm.family if known else (*arm.family, arm.group_size) for arm in arms]
     own = families[arms.index(reference)]
     other = np.array([[a == b != own for b in families] for a in families])
-    found = prior.octave_sd**2 * _brownian(batch_A) + prior.size_sd**2 * _brownian(size_A)
+    found = (rough * prior.octave_sd) ** 2 * _brownian(batch_A) + prior.size_sd**2 * _brownian(size_A)
     return np.asarray(found + prior.family_sd**2 * other)
 
 
@@ -157,10 +161,8 @@ def _log_density(z_K: np.ndarray) -> np.ndarray:
 class _Filter:
     """The Gaussians of all nodes while observations w . y = value are taken in."""
 
-    def __init__(self, mean_KA: np.ndarray, cov_AA: np.ndarray, log_weight_K: np.ndarray) -> None:
-        self.mean_KA = mean_KA.copy()
-        self.cov_KAA = np.repeat(cov_AA[None], len(mean_KA), axis=0)
-        self.log_weight_K = log_weight_K.copy()
+    def __init__(self, mean_KA: np.ndarray, cov_KAA: np.ndarray, log_weight_K: np.ndarray) -> None:
+        self.mean_KA, self.cov_KAA, self.log_weight_K = mean_KA, cov_KAA, log_weight_K
 
     def observe(self, w_A: np.ndarray, value: float, var_K: np.ndarray) -> None:
         gain_KA, mean_K, total_K = self._along(w_A, var_K)
@@ -187,15 +189,15 @@ class _Filter:
 
 def posterior(evidence: Evidence, prior: Prior = FITTED) -> Posterior:
     """What the evidence says of log N* of each learner."""
-    log_scale_K, sd_K, log_prior_K = _nodes(evidence, prior)
+    log_scale_K, sd_K, rough_K, log_prior_K = _nodes(evidence, prior)
     learners = evidence.learners
     runs = _by_learner(evidence)
     values = np.concatenate([sample.values for sample in runs.values()] + [np.empty(0)])
     bounds = np.concatenate([sample.bounds for sample in runs.values()] + [np.empty(0)])
     centre = float(np.mean(values)) if len(values) else float(bounds.max()) if len(bounds) else 9.0
     # Nothing is known of the reference's N* itself: ten e-folds.
-    cov_AA = prior_covariance(evidence, prior) + 100.0
-    state = _Filter(centre + log_h(evidence, log_scale_K), cov_AA, log_prior_K)
+    of_rough = np.stack([prior_covariance(evidence, prior, factor) + 100.0 for factor, _ in prior.roughness])
+    state = _Filter(centre + log_h(evidence, log_scale_K), of_rough[rough_K], log_prior_K)
     for learner, sample in runs.items():
         w_A = np.array([float(learner == other) for other in learners])
         if n := len(sample.values):
@@ -228,21 +230,26 @@ def _by_learner(evidence: Evidence) -> dict[str, LogSample]:
     return found
 
 
-def _nodes(evidence: Evidence, prior: Prior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(log B_n, spread over seeds, log of their prior weight) of the K nodes."""
+def _nodes(evidence: Evidence, prior: Prior) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(log B_n, spread over seeds, place of the roughness, log of their prior weight) of the K nodes."""
     noise = evidence.noise
     if noise is None:
         centre, sd = math.log(UNKNOWN_BATCHES * evidence.of(evidence.reference).train_batch), UNKNOWN_SD
     else:
         centre, sd = noise.log_scale, math.hypot(noise.sd, prior.noise_sd)
-    x_X = np.linspace(-3.5, 3.5, 29)
+    batches = [candidate.train_batch for candidate in evidence.candidates]
+    # Beyond these limits all is signal, or all is noise, whatever B_n is.
+    low = max(centre - 3.5 * sd, min(math.log(min(batches)) - BELOW, centre - sd))
+    high = min(centre + 3.5 * sd, max(math.log(max(batches)) + ABOVE, centre + sd))
+    log_scale_X = np.linspace(low, high, int(np.clip(math.ceil((high - low) / SPACING), 9, MOST_NODES)))
     # The density of log sd where sd^2 is a scaled inverse chi-square with prior.seed_df degrees of freedom.
-    log_sd_S = math.log(prior.seed_sd) + np.linspace(-1.6, 1.6, 13)
+    log_sd_S = math.log(prior.seed_sd) + np.linspace(-1.5, 1.5, 9)
     log_p_S = -prior.seed_df * (log_sd_S - math.log(prior.seed_sd))
     log_p_S -= prior.seed_df * prior.seed_sd**2 / (2 * np.exp(2 * log_sd_S))
-    x_K, place_K = np.repeat(x_X, len(log_sd_S)), np.tile(np.arange(len(log_sd_S)), len(x_X))
-    log_p_K = -(x_K**2) / 2 + log_p_S[place_K]
-    return centre + sd * x_K, np.exp(log_sd_S[place_K]), log_p_K - float(logsumexp(log_p_K))
+    log_p_R = np.log([probability for _, probability in prior.roughness])
+    x_K, s_K, r_K = (grid.ravel() for grid in np.indices((len(log_scale_X), len(log_sd_S), len(log_p_R))))
+    log_p_K = -(((log_scale_X[x_K] - centre) / sd) ** 2) / 2 + log_p_S[s_K] + log_p_R[r_K]
+    return log_scale_X[x_K], np.exp(log_sd_S[s_K]), r_K, log_p_K - float(logsumexp(log_p_K))
 
 
 def without(evidence: Evidence, *, runs_of: str | None = None, branches: bool = False) -> Evidence:

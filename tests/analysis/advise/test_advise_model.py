@@ -18,7 +18,7 @@ from analysis.penalty import LogSample
 ARMS = tuple(Candidate(f"P{p}", p, 8, f"P{p}") for p in (4, 8, 16, 32))
 # B_n is known exactly: 448 responses, so h(256) = (256 + 448) / (64 + 448) = 1.375.
 NOISE = Noise(math.log(448), 1e-3)
-STIFF = Prior(noise_sd=1e-3, octave_sd=0.1)
+STIFF = Prior(noise_sd=1e-3, octave_sd=0.1, roughness=((1.0, 1.0),))
 
 
 # The reference as good as known, with a spread over seeds of 0.1.
