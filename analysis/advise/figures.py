@@ -58,7 +58,7 @@ def samples(axes: Axes, content: Content) -> None:
     ratio_axis(axes.yaxis)
     clamp(axes.yaxis, _values(content, [source[0] for source in SOURCES]))
     axes.set(ylabel=r"$r_N$, samples over the reference's")
-    axes.legend(handles=handles, loc="upper left")
+    _legend(axes, handles)
 
 
 def time(axes: Axes, content: Content) -> None:
@@ -90,7 +90,13 @@ def time(axes: Axes, content: Content) -> None:
     ratio_axis(axes.yaxis)
     clamp(axes.yaxis, _values(content, ["r_T"]))
     axes.set(ylabel=r"$r_T$, time over the reference's")
-    axes.legend(handles=handles, loc="best")
+    _legend(axes, handles)
+
+
+def _legend(axes: Axes, handles: list[Line2D]) -> None:
+    """Above the axes, where it covers no point."""
+    above: Any = {"loc": "lower center", "bbox_to_anchor": (0.45, 1), "ncols": 4}
+    axes.legend(handles=handles, handletextpad=0.3, columnspacing=1.0, **above)
 
 
 def _others(content: Content) -> list[Mapping[str, Any]]:

@@ -130,9 +130,7 @@ def _best(arms: dict[float, str], samples: dict[str, LogSample], own: float) -> 
         gain[rate] = float(np.mean(sample.values) - np.mean(reached[own].values)) * prior / (prior + error)
     best = min(gain, key=gain.__getitem__)
     if gain[best] > math.log(1 - FEWER):
-        other = min((rate for rate in gain if rate != own), key=gain.__getitem__, default=None)
-        shown = f" ({math.exp(gain[other]):.2f} times the samples at {other:.3g})" if other else ""
-        return own, f"no other rate is shown to need {FEWER:.0%} fewer samples{shown}"
+        return own, f"no other rate is shown to need {FEWER:.0%} fewer samples"
     return best, f"it needs {1 - math.exp(gain[best]):.0%} fewer samples than the file's {own:.3g}"
 
 

@@ -71,9 +71,9 @@ def percent(share: float) -> str:
     """A probability; never 0% or 100%, which nothing here can show.
 
     >>> percent(0.9534), percent(0.9999), percent(0.0)
-    ('95%', '> 99%', '< 1%')
+    ('95%', 'over 99%', 'under 1%')
     """
-    return "> 99%" if share > 0.99 else "< 1%" if share < 0.01 else f"{share:.0%}"
+    return "over 99%" if share > 0.99 else "under 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def cost_sentence(content: Content) -> str:
