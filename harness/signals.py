@@ -39,5 +39,31 @@ def deaf_once_interrupted() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """A first signal in here counts at the end, a second at once: code of others may swallow what a handler raises."""
+    heard: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, note)
+    try:
+        yield
+    except Exception:
+        if not heard:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        raise KeyboardInterrupt
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt

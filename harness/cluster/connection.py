@@ -18,6 +18,7 @@ from harness.worker import environment
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 CONNECT_TIMEOUT_S = 10.0
+HEAD_TRIES = 3
 EARLIER_TIMEOUT_S = 60.0
 
 
@@ -45,7 +46,8 @@ def connect(execution: ExecutionConfig) -> None:
         local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         _knock(address)
-        ray._private.worker.listen_error_messages = _hear_nothing  # type: ignore[assignment]
+        ray._private.worker.listen_error_messages = _do_nothing  # type: ignore[assignment]
+        ray._private.utils.set_sigterm_handler = _do_nothing
         ray.init(
             address=address,
             logging_level=logging.ERROR,
@@ -53,8 +55,6 @@ def connect(execution: ExecutionConfig) -> None:
             runtime_env={"env_vars": environment(execution.threads)},
             **local,
         )
-    except SystemExit:  # from the handler that Ray sets for SIGTERM
-        raise KeyboardInterrupt from None
     except Exception as error:  # a node that does not come up in time raises no narrower type
         where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
         raise EnvironmentProblem(f"{where}: {error}") from error
@@ -67,8 +67,20 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
-def _hear_nothing(*_: Any) -> None:
-    """Ray's thread that prints what it is told of dead workers: we tell it ourselves."""
+def _do_nothing(*_: Any) -> None:
+    """For Ray's thread that prints what it is told of dead workers, which we tell ourselves, and for its handlers."""
+
+
+def head_answers() -> bool:
+    """Whether the head of the cluster is there. Where it is not, most calls of Ray wait, and then end this process."""
+    for _ in range(HEAD_TRIES):
+        try:
+            _knock(ray.get_runtime_context().gcs_address)
+        except OSError:
+            time.sleep(1)
+        else:
+            return True
+    return False
 
 
 def await_end_of_earlier(home: Home) -> None:

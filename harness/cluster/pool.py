@@ -15,14 +15,14 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.cluster.connection import await_end_of_earlier, connect, is_local
+from harness.cluster.connection import await_end_of_earlier, connect, head_answers, is_local
 from harness.cluster.processes import Answer, options_in
 from harness.courier import Home, Inbox, Shelf
 from harness.errors import EnvironmentProblem
 from harness.execution import Bundle, ExecutionConfig
 from harness.fitting import num_fitting
 from harness.jobs import Died, Event, Failed, Job, Piece
-from harness.signals import deaf_once_interrupted
+from harness.signals import deaf_once_interrupted, interrupted_afterwards
 from harness.worker import Setup, Worker
 
 START_TIMEOUT_S = 300.0
@@ -42,7 +42,7 @@ def worker_pool(execution: ExecutionConfig, most: int, home: Home | None = None)
     local = own and is_local()
     try:
         if own:
-            with deaf_once_interrupted():
+            with deaf_once_interrupted(), interrupted_afterwards():
                 connect(execution)
         if home is not None and not local:
             await_end_of_earlier(home)
@@ -173,9 +173,11 @@ class RayPool:
                 _end(slot)
 
     def close(self) -> None:
+        can_end = head_answers()  # else they end with the cluster
         while self._slots:
             slot = self._slots.pop()
-            _end(slot)
+            if can_end:
+                _end(slot)
             slot.ended(whole=False)
 
     def _fill(self) -> None:
@@ -186,6 +188,7 @@ class RayPool:
         """Now and then: what joined the cluster and what left it."""
         if self._spare and time.monotonic() - self._counted_s > COUNT_NODES_EVERY_S:
             self._counted_s = time.monotonic()
+            _check_head()
             try:
                 self._fitting = num_fitting(_nodes(), self._execution)
             except EnvironmentProblem:
@@ -251,6 +254,7 @@ class RayPool:
 
     def _renew(self, slot: _Slot) -> None:
         """Another worker in place of this one."""
+        _check_head()
         _end(slot)
         slot.ended(whole=False)
         self._slots[self._slots.index(slot)] = self._new_slot()
@@ -278,6 +282,13 @@ class RayPool:
                 f"no worker has started for {START_TIMEOUT_S:.0f} s: a trial needs "
                 + ", ".join(f"{name} {amount:g} (free: {free.get(name, 0):g})" for name, amount in needs.items())
             )
+
+
+def _check_head() -> None:
+    if not head_answers():
+        raise EnvironmentProblem(
+            "the head of the Ray cluster is gone; the same command goes on once there is a cluster again"
+        )
 
 
 def _nodes() -> list[dict[str, float]]:

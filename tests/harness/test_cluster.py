@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.cluster.pool import worker_pool
@@ -25,6 +26,7 @@ from tests.harness.faults import (
     FUNCTIONS,
     all_undisturbed,
     is_waiting,
+    most_at_once,
     pid_of,
     set_faults,
     small_plan,
@@ -33,6 +35,7 @@ from tests.harness.faults import (
     values,
     wait_until,
 )
+from tests.harness.nodes import Nodes
 
 NEEDS = ExecutionConfig()
 TWO_WORKERS = {"checkpoint_every_samples": 128, "workers": 2}
@@ -152,10 +155,11 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_call_does_what_is_
     assert samples_of(tmp_path, first) == [64, 128, 192, 256, 320, 384, 448, 512]
     assert samples_of(tmp_path, second) == [64, 128, 192, 256, 320, 384, 448, 512]
     assert samples_of(tmp_path, third) == [64, 128, 192, 256, 320, 384, 448, 512]
+    assert most_at_once(tmp_path) == 2
     assert "Traceback" not in output and "raylet" not in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_workers_and_ends_with_130(
     cluster: str, tmp_path: Path, driver: Driver, number: signal.Signals
 ) -> None:
@@ -176,6 +180,23 @@ def test_a_signal_stops_the_workers_and_ends_with_130(
     assert not trial_folder(tmp_path, third).exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_ray_starts_ends_with_130_and_leaves_nothing(
+    tmp_path: Path, driver: Driver, number: signal.Signals
+) -> None:
+    process = driver(tmp_path, 1)
+    assert process.stdout is not None and process.stdout.readline() == "starting workers ...\n"
+    started = psutil.Process(process.pid)
+    wait_until(lambda: bool(started.children()), process=process)
+    children = started.children(recursive=True)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, output
+    assert "Interrupted. Every record is kept" in output and "Traceback" not in output
+    assert not psutil.wait_procs(children, timeout=60)[1]
+    assert not trial_folder(tmp_path, small_plan([8], seeds=1).trials[0]).exists()
+
+
 def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> None:
     nodes = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
     with pytest.raises(
@@ -190,6 +211,50 @@ def test_a_demand_that_never_fits_names_the_short_resource(tmp_path: Path) -> No
     plan = small_plan([8], seeds=1, execution={"threads": 2 * many})
     with pytest.raises(EnvironmentProblem, match=f"CPU: a worker needs {2 * many}"):
         run_sweep(plan, plan.trials, tmp_path, FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("demand", "short"),
+    [
+        ({"threads": 4096}, r"CPU: a worker needs 4096 \(execution.threads\), the largest node has \d+"),
+        ({"gpus_per_rank": 512.0}, r"GPU: a worker needs 512 \(execution.gpus_per_rank\), the largest node has \d+"),
+        ({"resources": {"tape": 1}}, r"tape: a worker needs 1 \(execution.resources\), the largest node has 0"),
+    ],
+)
+def test_a_cluster_on_which_no_trial_can_ever_run_is_refused(
+    demand: dict[str, Any], short: str, cluster: str, tmp_path: Path
+) -> None:
+    plan = small_plan([8], seeds=1, execution=demand)
+    with pytest.raises(EnvironmentProblem, match=short):
+        run_sweep(plan, plan.trials, tmp_path, FUNCTIONS)
+    assert not trial_folder(tmp_path, plan.trials[0]).exists()
+
+
+def test_a_cluster_that_is_gone_with_its_head_ends_the_sweep_and_a_new_one_goes_on(
+    tmp_path: Path, driver: Driver
+) -> None:
+    plan = small_plan([8], seeds=3, execution=TWO_WORKERS)
+    first, second, _ = plan.trials
+    set_faults(tmp_path, {first.trial_id: {"wait_once_at": 320}, second.trial_id: {"wait_once_at": 448}})
+    with Nodes(tmp_path) as nodes:
+        nodes.add(2, sees_results=False)
+        process = driver(tmp_path, 3, RAY_ADDRESS=nodes.address)
+        wait_until(lambda: is_waiting(tmp_path, first) and is_waiting(tmp_path, second), process=process)
+    output, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 3, output
+    assert "error: the head of the Ray cluster is gone; the same command goes on" in output
+    # Another cluster, of other nodes, with one place where a custom resource is.
+    with Nodes(tmp_path) as nodes:
+        nodes.add(1)
+        nodes.add(1, sees_results=False, tape=1)
+        again = driver(tmp_path, 3, {"resources": {"tape": 1}}, RAY_ADDRESS=nodes.address)
+        output, _ = again.communicate(timeout=LIMIT_S)
+    assert again.returncode == 0, output
+    assert all_undisturbed(tmp_path, plan) and "3 completed" in output
+    # What had not reached the driver is computed again; the worker is PIECES_AT_A_TIME ahead of it at most.
+    assert all(samples_of(tmp_path, trial).count(n) <= 2 for trial in plan.trials for n in range(64, 513, 64))
+    # One node has the resource: one trial at a time there, and none on the other.
+    assert "workers: 1, threads each: 1" in output
 
 
 def test_a_cluster_that_does_not_answer_is_an_environment_problem(tmp_path: Path, driver: Driver) -> None:
