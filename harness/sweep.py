@@ -56,12 +56,13 @@ def run_sweep(
     functions: WorkerFunctions | None = None,
     open_pool: OpenPool = ray_pool,
     time: Sequence[str] | None = None,
+    rounds: int | None = None,
     quiet: bool = False,
 ) -> int:
     """Run the selected trials that are not done, then time the arms. Returns the exit code.
 
-    `time`: the arms to time, whether or not they have run; unset: those with a completed trial. `quiet`: no table at
-    the end and no word on what comes next.
+    `time`: the arms to time, whether or not they have run; unset: those with a completed trial. `rounds`: of timing, in
+    all calls together; unset: timing.rounds. `quiet`: no table at the end and no word on what comes next.
 
     0: all done; 1: some failed; 130: Ctrl-C or SIGTERM. EnvironmentProblem (disk, cluster) is raised once
     everything kept so far is safe. The same call goes on with what is missing.
@@ -74,7 +75,7 @@ def run_sweep(
         with exclusive(sweep_dir / "lock", 0.0, busy):
             store_plan(plan, sweep_dir)
             with listening():
-                made = _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution, time, quiet)
+                made = _Sweep(plan, selected, sweep_dir, functions or WorkerFunctions(), execution, time, rounds, quiet)
                 return made.run(open_pool)
     except OSError as error:
         if not is_disk_problem(error):
@@ -93,10 +94,12 @@ class _Sweep:
         functions: WorkerFunctions,
         execution: ExecutionConfig,
         timed: Sequence[str] | None,
+        rounds: int | None,
         quiet: bool,
     ) -> None:
         self.plan, self.selected, self.sweep_dir = plan, selected, sweep_dir
         self.timed, self.quiet = timed, quiet
+        self.rounds = (*selected, *plan.trials)[0].config.timing.rounds if rounds is None else rounds
         self.functions, self.execution = functions, execution
         self.queue = TrialQueue(selected, sweep_dir, functions.run_trial, execution.max_attempts)
         self.timing_path = sweep_dir / "timing.jsonl"
@@ -167,7 +170,7 @@ class _Sweep:
         if arms is None:
             outcomes = ((trial.arm, trial_dir(self.sweep_dir, trial).outcome()) for trial in self.plan.trials)
             arms = list(dict.fromkeys(arm for arm, outcome in outcomes if outcome and outcome.status == "completed"))
-        return rounds_to_do(self.timing_path, arms, (*self.selected, *self.plan.trials)[0].config.timing.rounds)
+        return rounds_to_do(self.timing_path, arms, self.rounds)
 
     def _time(self, pool: WorkerPool) -> None:
         """The timing pass, with one worker and nothing else running."""

@@ -22,7 +22,10 @@ _PROBLEMS = {2: InputError, 3: EnvironmentProblem}
 
 @with_config(ConfigDict(extra="ignore"))
 class Item(TypedDict):
-    """One thing to run: a trial, a branch, a timing pass over arms, or a profile of arms at places in flight."""
+    """One thing to run: a trial, a branch, a timing pass over arms, or a profile of arms at places in flight.
+
+    rounds: of the timing pass in all, those that are there included; unset: timing.rounds of the file.
+    """
 
     do: Literal["run", "branch", "time", "profile"]
     why: str
@@ -34,6 +37,7 @@ class Item(TypedDict):
     moments: NotRequired[Literal["rescaled", "restored", "fresh"]]
     noise_scale: NotRequired[float | None]
     arms: NotRequired[list[str]]
+    rounds: NotRequired[int | None]
     gen_batch: NotRequired[dict[str, list[int]]]
 
 

@@ -16,6 +16,7 @@ from harness.plan import Plan, PlannedTrial
 from harness.plan_file import read_plan
 from harness.run_dir import RunDir
 from harness.sweep import OpenPool, WorkerFunctions, ray_pool, run_sweep
+from harness.timing_pass import rounds_to_do
 from harness.trial_queue import trial_dir
 
 # Beside what it measures an arm takes some time to be built.
@@ -57,7 +58,10 @@ class Hand:
         config = self.study.plan.trials[0].config
         if item["do"] == "time":
             each = config.timing.min_seconds + SECONDS_TO_BUILD
-            return Cost(seconds=each * len(item["arms"]) * (config.timing.rounds + 1))
+            missing = rounds_to_do(
+                self.folder / "timing.jsonl", item["arms"], item.get("rounds") or config.timing.rounds
+            )
+            return Cost(seconds=each * len(item["arms"]) * len(missing))
         if item["do"] == "profile":
             return Cost(seconds=0.0)  # it is given what is left
         samples = item.get("samples") or self._usual_samples(find(self.study.plan, item))
@@ -80,12 +84,15 @@ class Hand:
                 return self._branch(items)
             case "time":
                 arms = self._known([arm for item in items for arm in item["arms"]])
-                return self._sweep(self.study.plan, [], arms)
+                rounds = max((item.get("rounds") or 0 for item in items), default=0)
+                return self._sweep(self.study.plan, [], arms, rounds or None)
             case "profile":
                 return self._profile(items, seconds_left)
 
-    def _sweep(self, plan: Plan, trials: Sequence[PlannedTrial], time: Sequence[str] = ()) -> int:
-        return run_sweep(plan, trials, self.results, self.functions, self.open_pool, time=time, quiet=True)
+    def _sweep(
+        self, plan: Plan, trials: Sequence[PlannedTrial], time: Sequence[str] = (), rounds: int | None = None
+    ) -> int:
+        return run_sweep(plan, trials, self.results, self.functions, self.open_pool, time, rounds, quiet=True)
 
     def _known(self, arms: Sequence[str]) -> list[str]:
         planned = {trial.arm for trial in self.study.plan.trials}

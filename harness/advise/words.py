@@ -9,7 +9,7 @@ from harness.advise.brain import Item
 from harness.advise.budget import Budget, Cost
 from harness.progress import clock
 
-_VERBS = {"run": "run", "branch": "branch", "time": "time", "profile": "profile"}
+MOST_SHOWN = 4
 
 
 def known(content: Mapping[str, Any], cost: Cost) -> str:
@@ -32,14 +32,25 @@ def planned(items: Sequence[Item]) -> str:
     >>> planned(seeds)
     'run P8 seed 3, P8 seed 4: a seed'
     """
-    what = ", ".join(name for item in items for name in names(item))
-    return f"{_VERBS[items[0]['do']]} {what}: {'; '.join(dict.fromkeys(item['why'] for item in items))}"
+    what = [name for item in items for name in names(item)]
+    return f"{items[0]['do']} {_some(what, ', ')}: {_some(list(dict.fromkeys(item['why'] for item in items)), '; ')}"
+
+
+def _some(texts: Sequence[str], between: str) -> str:
+    """The first of them, and how many more there are.
+
+    >>> _some(["a", "b"], ", "), _some(list("abcdefg"), ", ")
+    ('a, b', 'a, b, c, d and 3 more')
+    """
+    rest = len(texts) - MOST_SHOWN
+    return between.join(texts[:MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def names(item: Item) -> list[str]:
     """What an item is about, in words."""
     if item["do"] == "time":
-        return item["arms"]
+        rounds = item.get("rounds")
+        return [f"{arm} ({rounds} rounds)" if rounds else arm for arm in item["arms"]]
     if item["do"] == "profile":
         return [f"{arm} with {', '.join(map(str, item['gen_batch'].get(arm, [])))} in flight" for arm in item["arms"]]
     at = f" from {item['at_samples']:,} samples" if item["do"] == "branch" else ""

@@ -92,6 +92,15 @@ def test_it_runs_what_is_asked_for_until_the_advice_stands(tmp_path: Path, capsy
     assert "next: python -m analysis report" not in printed and "samples/s" not in printed
 
 
+def test_more_rounds_of_timing_can_be_asked_for(tmp_path: Path) -> None:
+    both = {"do": "time", "arms": [SMALL, LARGE], "why": "q"}
+    assert run_advice(hand(tmp_path), Budget(), Scripted([both], [both | {"rounds": 5}], [])) == 0
+    timed = read_objects(tmp_path / "faults-advise" / "timing.jsonl")[0]
+    # Two rounds of the file, then what is missing to five.
+    assert [line["round"] for line in timed] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert [line["what"] for line in log(tmp_path)] == [[SMALL, LARGE], [f"{SMALL} (5 rounds)", f"{LARGE} (5 rounds)"]]
+
+
 def test_the_same_call_repeats_nothing(tmp_path: Path) -> None:
     items = [run(SMALL, 1)]
     assert run_advice(hand(tmp_path), Budget(), Scripted(items, [])) == 0
