@@ -73,7 +73,7 @@ def test_from_nothing_to_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert branch.branch is not None and branch.branch.trial == f"tiny-advise/trials/{reference.trial_id}"
     assert branch.batch.num_prompts == 16 and branch.branch.at_samples < outcome.samples_trained
     report = folder / "advice" / "report.html"
-    assert report.exists() and str(report) in printed and "use a batch of" in printed
+    assert report.exists() and str(report) in printed and "use a batch of" in printed.lower()
     # Once more: nothing is left to run.
     assert run_advice(hand(tmp_path), Budget()) == 0
     assert len(read_objects(folder / "advise.log.jsonl")[0]) == len(lines)
