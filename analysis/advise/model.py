@@ -45,7 +45,7 @@ class Prior:
     roughness: tuple[tuple[float, float], ...] = ((0.45, 0.25), (1.0, 0.5), (2.2, 0.25))
     size_sd: float = 0.20
     family_sd: float = 1.0
-    branch_sd: float = 0.15
+    branch_sd: float = 0.30
     seed_sd: float = 0.12
     seed_df: float = 4.0
 
