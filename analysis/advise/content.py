@@ -18,9 +18,6 @@ from analysis.plain import interval_json, plain
 from analysis.profile_file import read_profile
 from analysis.records import read_lines
 
-# A setting of the places in flight must be this much faster than the arm's own to be advised.
-FASTER = 1.05
-
 
 def build_advice(advice: Advice) -> dict[str, Any]:
     """Everything advice.json holds but its words."""
@@ -82,7 +79,7 @@ def _brief(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
 
 
 def _gen_batch(advice: Advice, arm: str) -> int | None:
-    """The places in flight that a profile found faster than the arm's own; else the arm's own."""
+    """The places in flight that a profile shows to be faster than the arm's own (intervals apart); else its own."""
     own = configured(advice.own, arm, "batch", "gen_batch")
     folder = folder_beside(advice.sweep.path, advice.settings.speed)
     profile = read_profile(folder) if folder else None
@@ -90,12 +87,12 @@ def _gen_batch(advice: Advice, arm: str) -> int | None:
     points = [
         p for curve in (profile.of("generate") if profile else []) for p in curve.points if p.train_batch == batch
     ]
-    rates = {point.in_flight: point.responses_per_s.estimate for point in points if point.in_flight}
-    if not rates:
+    rates = {point.in_flight: point.responses_per_s for point in points if point.in_flight}
+    usual = rates.get(own or batch)
+    if usual is None or usual.ci95[1] is None:
         return own if isinstance(own, int) else None
-    best = max(rates, key=rates.__getitem__)
-    usual = rates.get(own or batch, 0.0)
-    return best if rates[best] > FASTER * usual and best != (own or batch) else own
+    best = max(rates, key=lambda size: rates[size].ci95[0] or 0.0)
+    return best if (rates[best].ci95[0] or 0.0) > usual.ci95[1] else own
 
 
 def _arm(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:

@@ -123,8 +123,8 @@ class Decision:
 
     @property
     def separated(self) -> bool:
-        """Whether the advice stands."""
-        return self.advised is not None and self.within(self.advised) >= self.rule.confidence
+        """Whether the advice stands: there is something it was compared with, and it is fast enough."""
+        return self.advised is not None and len(self.timed) > 1 and self.within(self.advised) >= self.rule.confidence
 
     @cached_property
     def probability_best(self) -> dict[str, float]:
