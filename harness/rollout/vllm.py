@@ -245,6 +245,7 @@ def import_vllm() -> Any:
     try:
         import vllm
         import vllm.platforms
+        import vllm.v1.core.sched.request_queue
     except ImportError as error:
         raise EnvironmentProblem(
             f"execution.engine: vllm cannot be imported ({error}); on GPUs run: pip install 'batch-invariance[vllm]', "

@@ -86,10 +86,9 @@ class Requests:
 
         Yields what makes it give up that part, to be computed again when it goes on: for where too little is left.
         """
-        from vllm.v1.core.sched.request_queue import create_request_queue
-
+        new_queue = self.vllm.v1.core.sched.request_queue.create_request_queue
         scheduler, kept = self.scheduler, {name: getattr(self.scheduler, name) for name in QUEUES}
-        empty: dict[str, Any] = {name: create_request_queue(scheduler.policy) for name in QUEUES} | {"running": []}
+        empty: dict[str, Any] = {name: new_queue(scheduler.policy) for name in QUEUES} | {"running": []}
 
         def swap(queues: Mapping[str, Any]) -> None:
             for name, queue in queues.items():
