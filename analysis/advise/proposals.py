@@ -1,7 +1,8 @@
 """What to run next: the first thing that is missing, in the order of what it costs and what everything else needs.
 
 rate -> reference -> timing -> branches -> runs -> timing of the places in flight -> done. Timing comes before branches
-because it costs no samples and says which arms could pay at all.
+because it costs no samples and says which arms could pay at all; for the same reason more of it comes before more runs,
+where it is the speed that keeps two arms from being told apart.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Stage = Literal["rate", "reference", "timing", "branches", "runs", "done"]
 Item = dict[str, Any]
 # An arm is branched up to this share of the reference's N*: beyond it a branch would be a whole run.
 LARGEST_BRANCHED = 0.5
+# Rounds of the timing pass that are added at a time, and the most there may be.
+MORE_ROUNDS, MOST_ROUNDS = 5, 25
 BRANCH_SHARE, BRANCH_BATCHES = 0.25, 4
 
 
@@ -35,6 +38,7 @@ def propose(advice: Advice) -> tuple[Stage, list[Item]]:
         ("reference", lambda: _reference(advice)),
         ("timing", lambda: _timing(advice)),
         ("branches", lambda: _branches(advice)),
+        ("timing", lambda: _more_timing(advice)),
         ("runs", lambda: _runs(advice)),
         ("timing", lambda: _profile(advice)),
     ]
@@ -67,6 +71,23 @@ def _timing(advice: Advice) -> list[Item]:
     return (
         [] if set(arms) <= measured else [{"do": "time", "arms": arms, "why": "samples per second of every candidate"}]
     )
+
+
+def _more_timing(advice: Advice) -> list[Item]:
+    """More rounds while log q has more than half of the variance that keeps leader and challenger together."""
+    decision = advice.decision
+    if decision.separated or decision.leader is None or not decision.challengers:
+        return []
+    rounds = int(advice.own.timing["round"].nunique()) if len(advice.own.timing) else 0
+    ends = [decision.timed.index(arm) for arm in (decision.leader, decision.challengers[0])]
+    of_speed, of_time = (
+        float((draws[:, ends[0]] - draws[:, ends[1]]).var()) for draws in (decision.log_q, decision.log_T)
+    )
+    if not 0 < rounds < MOST_ROUNDS or of_speed <= of_time / 2:
+        return []
+    arms = [candidate.arm for candidate in advice.arms]
+    why = f"speed is what keeps {decision.leader} and {decision.challengers[0]} together"
+    return [{"do": "time", "arms": arms, "rounds": rounds + MORE_ROUNDS, "why": why}]
 
 
 def _branches(advice: Advice) -> list[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from harness.trial_queue import trial_dir
 
 # Beside what it measures an arm takes some time to be built.
 SECONDS_TO_BUILD = 2.0
+# What fewer places in flight cost shows long before the intervals are those of a profile for its own sake.
+PROFILE_LIMIT_S = 60.0
 
 
 def workers_of(config: TrialConfig) -> int:
@@ -122,8 +125,8 @@ class Hand:
         sizes = {arm: size for item in items for arm, size in item["gen_batch"].items()}
         trials = [trial for arm in arms for trial in speed_trials(self.study, arm, sizes.get(arm, []))]
         settings = self.study.sweep.profile
-        if seconds_left is not None:
-            settings = settings.model_copy(update={"limit_s": min(settings.limit_s, max(seconds_left, 1.0))})
+        limit_s = min(settings.limit_s, PROFILE_LIMIT_S, math.inf if seconds_left is None else max(seconds_left, 1.0))
+        settings = settings.model_copy(update={"limit_s": limit_s})
         name, question = self.study.speed, "Are fewer places in flight as fast?"
         plan = extended(self.study.plan, name, question, read_plan(self.results / name), trials)
         return run_profile(plan, trials, settings, self.results, open_pool=self.open_pool, quiet=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
+
 from harness.execution import Role
 from harness.jobs import MemberDied, resolve
 from harness.members import Shared
@@ -89,6 +91,17 @@ class Processes:
         for member in self.members:
             member.process.kill()
             member.process.join()
+
+
+def listening_at(pid: int) -> set[str]:
+    """The addresses at which a process and its children listen."""
+    root = psutil.Process(pid)
+    return {
+        connection.laddr.ip
+        for process in (root, *root.children(recursive=True))
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def spawn_processes(role: Role, of: str, args_M: Sequence[tuple[Any, ...]]) -> Processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import multiprocessing
 import sys
 from collections import Counter
@@ -91,6 +92,12 @@ def test_it_is_vllm(started: dict[str, str]) -> None:
     assert started["engine"] == "vllm.v1.engine.llm_engine"
     assert started["models"] == "vllm.model_executor.models.llama"
     assert started["platform"] == "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_it_listens_on_the_loopback_only(call: Call, started: dict[str, str]) -> None:
+    """In its one process; every socket, gloo's too."""
+    at = call(child.listens_at)
+    assert at and {ip for ip in at if not ipaddress.ip_address(ip.removeprefix("::ffff:")).is_loopback} == set()
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])

@@ -20,6 +20,7 @@ from harness.rollout.engine import Arrival, Sampling
 from harness.rollout.occupancy import Occupancy
 from harness.rollout.vllm import VllmEngine
 from harness.types import Prompt, RolloutGroup
+from tests.harness.processes import listening_at
 from tests.harness.small import TOKENIZER, model
 
 IN_FLIGHT, MAX_PROMPT_TOKENS, MAX_RESPONSE_TOKENS = 128, 80, 20
@@ -67,6 +68,11 @@ def start(kind: str | None = None, **changes: Any) -> dict[str, str]:
     models = engine.llm.apply_model(_module_of)
     found = {"version": vllm.__version__, "engine": type(engine.llm.llm_engine).__module__, "models": " ".join(models)}
     return found | {"platform": vllm.platforms.current_platform.device_type}
+
+
+def listens_at() -> set[str]:
+    """The addresses at which this process and its children listen."""
+    return listening_at(os.getpid())
 
 
 def stop() -> None:

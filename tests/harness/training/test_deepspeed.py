@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import ipaddress
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from harness.training.ranks import DeepSpeedCritic, DeepSpeedTrainer, FrozenOnRa
 from harness.training.torch import TorchTrainer
 from harness.training.trainer import Diverged, TokenLoss, TokenTensors
 from harness.types import NoiseProbe, TrainBatch, UpdateStats
-from tests.harness.processes import spawn_processes
+from tests.harness.processes import Processes as Spawned
+from tests.harness.processes import listening_at, spawn_processes
 from tests.harness.small import TOKENIZER, model, model_in_float64, planned_trial
 from tests.harness.training.test_invariance import judged
 
@@ -128,6 +130,13 @@ def test_the_work_is_done_by_deepspeed(processes: Processes, stage: int) -> None
         "ranks": 2,
         "stage": stage,
     }
+
+
+def test_ranks_of_one_node_listen_on_the_loopback_only(processes: Processes) -> None:
+    members = cast(Spawned, processes.by_ranks[2]).members
+    at = [listening_at(member.process.pid or 0) for member in members]
+    assert at[0], "the meeting point of the ranks"
+    assert {ip for ips in at for ip in ips if not ipaddress.ip_address(ip.removeprefix("::ffff:")).is_loopback} == set()
 
 
 @pytest.mark.parametrize(("stage", "micro"), [(0, 6), (1, 3), (2, 2), (3, 3)])
