@@ -77,7 +77,7 @@ def carry_out(folder: Path, item: dict[str, Any], truth: SweepTruth = TRUTH, rat
         by_name = {trial["arm"]: arm_of(trial) for trial in plan["trials"]}
         lines = [
             timing_line(by_name[arm], number, truth, rng) | {"arm": arm}
-            for number in range(1, 6)
+            for number in range(1, 1 + item.get("rounds", 5))
             for arm in item["arms"]
         ]
         (folder / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

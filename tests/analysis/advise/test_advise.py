@@ -230,3 +230,21 @@ def test_wrong_input_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_an_advice_without_any_run_asks_for_the_first(tmp_path: Path) -> None:
     content = build_advice(load_advice(begin(tmp_path / "x-advise")))
     assert content["stage"] == "rate" and content["advice"] is None and len(content["next"]) == 3
+
+
+def test_more_rounds_come_before_more_runs_where_speed_is_what_is_not_known(tmp_path: Path) -> None:
+    """Rates that scatter by a factor of 1.5 from round to round: 10 rounds in all, then 15, and 25 at the most."""
+    folder, noisy = begin(tmp_path / "x-advise"), replace(TRUTH, clock_sd=0.4)
+    while (found := propose(load_advice(folder, workers=2)))[0] != "runs" and "rounds" not in found[1][0]:
+        for item in found[1]:
+            carry_out(folder, item, noisy)
+    stage, [item] = found
+    assert (stage, item["do"], item["rounds"]) == ("timing", "time", 10)
+    assert item["arms"] == [name_of(arm, BASE) for arm in ARMS] and "speed is what keeps" in item["why"]
+    asked = []
+    while stage == "timing" and "rounds" in item:
+        asked.append(item["rounds"])
+        carry_out(folder, item, noisy)
+        stage, items = propose(load_advice(folder, workers=2))
+        item = items[0] if items else {}
+    assert asked[:2] == [10, 15] and max(asked) <= 25
