@@ -13,14 +13,19 @@ from harness.plan import PlannedTrial
 from harness.streaming import open_intake
 from harness.update import Progress, run_update
 
+# Times are those of the policy that the trial starts from: one that a rate ruins has responses of another length.
+STANDING_STILL = 1e-12
+
 
 def time_arm(trial: PlannedTrial, results_dir: Path, min_seconds: float) -> dict[str, Any]:
     """One measurement of the trial's arm: real updates from its start for at least `min_seconds`.
 
-    The first update is not counted (allocations, first calls), and no gradient statistics are taken.
+    The first update is not counted (allocations, first calls), no gradient statistics are taken, and the policy stands
+    still: its steps are made, at a rate of nothing.
     Returns counts of samples, response tokens and updates, and the seconds of each phase.
     """
-    config = trial.config.model_copy(update={"statistics": StatisticsConfig(every_samples=0)})
+    optimizer = trial.config.optimizer.model_copy(update={"lr": STANDING_STILL})
+    config = trial.config.model_copy(update={"statistics": StatisticsConfig(every_samples=0), "optimizer": optimizer})
     samples = tokens = updates = 0
     seconds: dict[str, float] = {}
     with closing(build_parts(config, results_dir)) as parts:
