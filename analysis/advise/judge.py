@@ -119,6 +119,9 @@ def judge_sentence(found: dict[str, Any]) -> str:
     low, high = regret["ci95"]
     share = "" if found["share"] is None else f"; the advice took {found['share']:.1%} of the judge's samples"
     best = "it is the fastest there" if found["best"] == found["advised"] else f"the fastest there is {found['best']}"
+    if regret["estimate"] is None:
+        told = f"not every run of {found['advised']} reaches the target there, so its time is a bound"
+        return f"Judged by {found['judge']}: {told}{share}."
     return (
         f"Judged by {found['judge']}: {found['advised']} takes {regret['estimate']:.3f} ({low:.3f} to {high:.3f}) of "
         f"the time of the fastest ({best}){share}."
