@@ -21,6 +21,7 @@ from harness.model_files import ask_hub, check_model
 from harness.plan import Plan, PlannedTrial, make_plan, select_trials
 from harness.plan_file import check_plan, write_plan
 from harness.secrets import redact
+from harness.signals import leave
 from harness.sweep_file import load_sweep
 from harness.tables import batch_in_words, console, plan_notes, plan_table, settings_table
 from harness.tasks import make_task, needs_hub
@@ -203,4 +204,4 @@ def _check_prompts(config: TrialConfig) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

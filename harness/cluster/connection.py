@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -14,11 +18,15 @@ from harness.courier import Home
 from harness.errors import EnvironmentProblem
 from harness.execution import ExecutionConfig
 from harness.fitting import num_fitting
+from harness.signals import leave_at_once
 from harness.worker import environment
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 CONNECT_TIMEOUT_S = 10.0
 HEAD_TRIES = 3
+HEAD_EVERY_S = 2.0
+TIME_TO_END_S = 10.0
+HEAD_GONE = "the head of the Ray cluster is gone; the same command goes on once there is a cluster again"
 EARLIER_TIMEOUT_S = 60.0
 
 
@@ -71,16 +79,50 @@ def _do_nothing(*_: Any) -> None:
     """For Ray's thread that prints what it is told of dead workers, which we tell ourselves, and for its handlers."""
 
 
-def head_answers() -> bool:
+def head_answers(address: str | None = None) -> bool:
     """Whether the head of the cluster is there. Where it is not, most calls of Ray wait, and then end this process."""
     for _ in range(HEAD_TRIES):
         try:
-            _knock(ray.get_runtime_context().gcs_address)
+            _knock(address or ray.get_runtime_context().gcs_address)
         except OSError:
             time.sleep(1)
         else:
             return True
     return False
+
+
+@contextmanager
+def watched_head() -> Iterator[None]:
+    """While entered, end this process where the head is gone and a call of Ray that waits for it keeps it from ending.
+
+    The head can go between a look at it and the call: Ray would end the process after a minute, with its own text.
+    """
+    address, over = ray.get_runtime_context().gcs_address, threading.Event()
+
+    def watch() -> None:
+        while not over.wait(HEAD_EVERY_S):
+            if not head_answers(address) and not over.wait(TIME_TO_END_S):
+                print(f"error: {HEAD_GONE}", file=sys.stderr, flush=True)
+                os._exit(EnvironmentProblem.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def disconnect(local: bool) -> None:
+    """Leave the cluster; end it where it is this process's own. One whose head is gone is left as it stands.
+
+    Ray would wait for that head, at the end of this process too, and after a minute end the process its own way.
+    """
+    if not ray.is_initialized():
+        return
+    if local or head_answers():
+        ray.shutdown()
+    else:
+        leave_at_once()
 
 
 def await_end_of_earlier(home: Home) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,15 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.cluster.connection import await_end_of_earlier, connect, head_answers, is_local
+from harness.cluster.connection import (
+    HEAD_GONE,
+    await_end_of_earlier,
+    connect,
+    disconnect,
+    head_answers,
+    is_local,
+    watched_head,
+)
 from harness.cluster.processes import Answer, options_in
 from harness.courier import Home, Inbox, Shelf
 from harness.errors import EnvironmentProblem
@@ -44,16 +52,17 @@ def worker_pool(execution: ExecutionConfig, most: int, home: Home | None = None)
         if own:
             with deaf_once_interrupted(), interrupted_afterwards():
                 connect(execution)
-        if home is not None and not local:
-            await_end_of_earlier(home)
-        pool = RayPool(execution, most, None if local else home, spare=0 if local else SPARE_WORKERS)
-        try:
-            yield pool
-        finally:
-            pool.close()
+        with nullcontext() if local else watched_head():
+            if home is not None and not local:
+                await_end_of_earlier(home)
+            pool = RayPool(execution, most, None if local else home, spare=0 if local else SPARE_WORKERS)
+            try:
+                yield pool
+            finally:
+                pool.close()
     finally:
         if own:
-            ray.shutdown()
+            disconnect(local)
 
 
 @dataclass(frozen=True)
@@ -286,9 +295,7 @@ class RayPool:
 
 def _check_head() -> None:
     if not head_answers():
-        raise EnvironmentProblem(
-            "the head of the Ray cluster is gone; the same command goes on once there is a cluster again"
-        )
+        raise EnvironmentProblem(HEAD_GONE)
 
 
 def _nodes() -> list[dict[str, float]]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.signals import leave
 from harness.sweep import run_sweep
 from tests.harness.faults import FUNCTIONS, small_plan
 
@@ -19,7 +20,7 @@ if __name__ == "__main__":
     }
     plan = small_plan([8], seeds=int(sys.argv[2]), execution=execution)
     try:
-        sys.exit(run_sweep(plan, plan.trials, Path(sys.argv[1]), FUNCTIONS))
+        leave(run_sweep(plan, plan.trials, Path(sys.argv[1]), FUNCTIONS))
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        leave(error.exit_code)
