@@ -15,6 +15,7 @@ from analysis.penalty import Interval
 from analysis.study import BATCH_AXES, Study
 
 REACH = 1.1
+MORE_PROMPTS = "more prompts"
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ def _distance(reach: Reach) -> float:
 
 
 def _grows_by(study: Study, arm: str) -> str:
-    """`more responses` where an arm of the reference's prompts has another group size than its family starts with."""
+    """MORE_PROMPTS, or more responses: an arm of the reference's family with another group size."""
     own, reference = (study.sweep.arms.loc[name].to_dict() for name in (arm, study.reference))
     same_family = study.family(arm) == study.family(study.reference)
     if same_family and own["group_size"] != reference["group_size"]:
         return f"{own['num_prompts']} prompts, more responses to each"
-    return "more prompts"
+    return MORE_PROMPTS
 
 
 def _reach(study: Study, arms: list[str], batch: Mapping[str, int], centre: int) -> Reach | None:
@@ -68,9 +69,9 @@ def _reach(study: Study, arms: list[str], batch: Mapping[str, int], centre: int)
     start = next((arm for arm in arms if batch[arm] == centre), study.reference)
     batches = [centre, *(batch[arm] for arm in beyond)]
     interval = crossing_batch(batches, [samples[start], *(samples[arm] for arm in beyond)], study.spread, REACH)
-    way = _differing(study, beyond[0]) or "the reference's rule"
-    grown = _grows_by(study, beyond[0])
-    way = way if grown == "more prompts" else grown
+    way = _grows_by(study, beyond[0])
+    if way == MORE_PROMPTS:
+        way = _differing(study, beyond[0]) or "the reference's rule"
     return Reach(way, start, study.r_N(start), interval, tuple(beyond), batches[-1])
 
 

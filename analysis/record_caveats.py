@@ -91,8 +91,9 @@ def holes(sweep: Sweep) -> list[tuple[str, float, float]]:
 
 
 def _ends(sweep: Sweep) -> list[str]:
-    """Completed trials whose records end long before the budget."""
-    trials = sweep.trials[sweep.trials["status"] == "completed"]
+    """Completed trials whose records end long before the budget, and were not to end well past the target."""
+    may_stop = {t.trial_id for t in sweep.plan.trials if t.configured("stop_past_target_frac") is not None}
+    trials = sweep.trials[(sweep.trials["status"] == "completed") & ~sweep.trials.index.isin(may_stop)]
     short = trials[trials["samples_trained"] < 0.9 * trials["budget_samples"]]
     if short.empty:
         return []

@@ -16,7 +16,12 @@ IN_FLIGHT = "batch.gen_batch"
 WORDS: Mapping[str, Mapping[str, str]] = {
     "execution.mode": {"synchronous": "in turns", "streaming": "streaming"},
     "algorithm.correction": {"none": ""},
+    # What most arms leave as it is.
+    "optimizer.name": {"adam": ""},
+    "optimizer.weight_decay_rule": {"fixed": ""},
+    "optimizer.clip_norm_rule": {"fixed": ""},
 }
+SILENT_AT_0 = ("optimizer.weight_decay", "optimizer.warmup_samples")
 
 
 def series_names(arms: Sequence[Arm], along: str, without: Collection[str] = ()) -> list[str]:
@@ -90,7 +95,7 @@ def _makes_series(arms: Sequence[Arm], axes: Sequence[dict[str, Any]], along: st
 
 
 def _words(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or (name in SILENT_AT_0 and value == 0):
         return ""
     if (known := WORDS.get(name, {}).get(value)) is not None:
         return known

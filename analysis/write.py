@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import shutil
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
 
 from analysis.critical_words import closed_form_sentence, critical_rows
 from analysis.figures import draw_all
 from analysis.findings_words import trace_digits
 from analysis.growth_words import growth_rows
 from analysis.load import Sweep
+from analysis.page import images, replace_file, template
 from analysis.profile_figure import draw_profile
 from analysis.records import number as number_in
 from analysis.records import read_object
 from analysis.results import analyse
 from analysis.series import OF_LEARNING, series_names
 from analysis.target_words import target_rows, target_sentence
-from analysis.words import captions, interval, number
+from analysis.words import captions
 
 
 def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
@@ -44,16 +40,9 @@ def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     if report["profile"]:
         figures.append(draw_profile(sweep.path, folder / "figures"))
     page, data = folder / "report.html", folder / "report.json"
-    _replace(page, render_page(report, figures))
-    _replace(data, json.dumps(report, indent=1, allow_nan=False) + "\n")
+    replace_file(page, render_page(report, figures))
+    replace_file(data, json.dumps(report, indent=1, allow_nan=False) + "\n")
     return report, [page, data, folder / "tables", folder / "figures", *kept]
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the file whole or leave it as it is."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def keep_other_target(folder: Path, target: float) -> list[Path]:
@@ -74,45 +63,28 @@ def keep_other_target(folder: Path, target: float) -> list[Path]:
 
 def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:
     """report.html: all styles and images are inside it, so it opens anywhere without a network."""
-    images = [
-        {"title": title, "caption": caption, "svg": base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()}
-        for path, (title, caption) in zip(figures, captions(report), strict=True)
-    ]
     clock = {arm["throughput"]["source"] for arm in report["arms"]} - {None}
     named = {"timing": "timing pass, arms interleaved", "records": "records of the trials"}
     series = series_names(report["arms"], "train_batch", without=OF_LEARNING)
-    page: str = _template().render(
+    page: str = template("report.html.j2").render(
         report=report,
         series=dict(zip((arm["arm"] for arm in report["arms"]), series, strict=True)),
         arms=sorted(report["arms"], key=lambda arm: (arm["train_batch"], arm["lr_rule"])),
-        figures=images,
+        figures=images(figures, captions(report)),
         critical=critical_rows(report),
         closed_form=closed_form_sentence(report),
         targets=target_rows(report),
         target_sentence=target_sentence(report),
         digits=trace_digits(report["groups"]),
         growth=growth_rows(report["growth"]),
+        milli=milli,
+        percent=lambda share: "-" if share is None else f"{share:.1%}",
         clock=" and the ".join(named[source] for source in sorted(clock, reverse=True)) or "nothing: it is not known",
     )
     return page
-
-
-@cache
-def _template() -> Template:
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.globals |= {"number": number, "estimate": estimate, "estimate_line": interval, "milli": milli}
-    environment.globals["percent"] = lambda share: "-" if share is None else f"{share:.1%}"
-    return environment.get_template("report.html.j2")
 
 
 def milli(value: Mapping[str, Any]) -> dict[str, Any]:
     """An interval in thousandths."""
     middle, low, high = (None if x is None else 1000 * x for x in (value["estimate"], *value["ci95"]))
     return {"estimate": middle, "ci95": [low, high]}
-
-
-def estimate(value: Mapping[str, Any], digits: int = 2) -> Any:
-    """An estimate with its interval in small print below it."""
-    text, _, limits = interval(value, digits).partition(" (")
-    return Markup(f"{escape(text)}<small>{escape(limits.rstrip(')'))}</small>") if limits else escape(text)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from analysis.advise.evidence import Evidence
-from analysis.advise.model import FITTED, NO_NOISE, WARY, Posterior, Prior, posterior, without
+from analysis.advise.model import FITTED, NO_NOISE, WARY, Posterior, Prior, by_learner, posterior, without_runs_of
 from analysis.penalty import LogSample
 
 DISAGREE = 0.01
@@ -44,17 +44,18 @@ def prior_left(checks: list[Check]) -> Prior:
 def check(evidence: Evidence, prior: Prior = FITTED) -> list[Check]:
     """The checks for which there is something to compare."""
     reference = evidence.of(evidence.reference).learns_as
-    others = [learner for learner in _ran(evidence) if learner != reference]
+    ran = by_learner(evidence)
+    others = [learner for learner in ran if learner != reference]
     found = []
     if evidence.noise is not None and (others or evidence.branches):
         found.append(_noise(evidence, prior))
-    if reference in _ran(evidence) and evidence.noise is not None:
+    if reference in ran and evidence.noise is not None:
         alone = replace(evidence, runs=_of(evidence, reference), branches={})
         if evidence.branches:
             found.append(_branches(evidence, posterior(alone, prior), prior))
         if others:
             found.append(_runs("runs against the noise scale", evidence, alone, others, prior))
-    if reference in _ran(evidence) and others and evidence.branches:
+    if reference in ran and others and evidence.branches:
         alone = replace(evidence, runs=_of(evidence, reference))
         found.append(_runs("runs against noise scale and branches", evidence, alone, others, prior))
     if len(others) > 1:
@@ -85,10 +86,6 @@ def _noise_moments(post: Posterior) -> tuple[float, float]:
     return mean, float(post.weight_K @ (post.noise_K - mean) ** 2)
 
 
-def _ran(evidence: Evidence) -> list[str]:
-    return list(dict.fromkeys(evidence.of(arm).learns_as for arm in evidence.runs))
-
-
 def _of(evidence: Evidence, learner: str) -> dict[str, LogSample]:
     return {arm: run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as == learner}
 
@@ -108,10 +105,10 @@ def _branches(evidence: Evidence, predicted: Posterior, prior: Prior) -> Check:
 
 def _runs(name: str, evidence: Evidence, rest: Evidence, learners: list[str], prior: Prior) -> Check:
     """Full runs of all learners at once against the rest; where one only has bounds, by the probability of those."""
-    predicted, pooled = posterior(rest, prior), posterior(evidence, prior).seed_sd
+    predicted, pooled, samples = posterior(rest, prior), posterior(evidence, prior).seed_sd, by_learner(evidence)
     means, own, known, z, worst = [], [], [], {}, 1.0
     for learner in learners:
-        values, bounds = _sample(evidence, learner)
+        values, bounds = samples[learner].values, samples[learner].bounds
         if len(values):
             known.append(learner)
             means.append(float(values.mean()))
@@ -133,7 +130,7 @@ def _each(evidence: Evidence, learners: list[str], prior: Prior) -> Check:
     z: dict[str, float] = {}
     smallest = 1.0
     for learner in learners:
-        one = _runs("", evidence, without(evidence, runs_of=learner), [learner], prior)
+        one = _runs("", evidence, without_runs_of(evidence, learner), [learner], prior)
         z |= one.z
         smallest = min(smallest, one.p)
     return Check("each arm's runs against all else", z, min(smallest * len(learners), 1.0))
@@ -150,8 +147,3 @@ def _joint(predicted: Posterior, w_OA: np.ndarray, value_O: np.ndarray, own_O: n
     error_O = value_O - mean_O
     distance = float(error_O @ np.linalg.solve(cov_OO, error_O))
     return error_O / np.sqrt(np.diag(cov_OO)), float(chi2.sf(distance, len(value_O)))
-
-
-def _sample(evidence: Evidence, learner: str) -> tuple[np.ndarray, np.ndarray]:
-    own = [run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as == learner]
-    return np.concatenate([run.values for run in own]), np.concatenate([run.bounds for run in own])

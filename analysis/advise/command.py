@@ -15,9 +15,10 @@ from analysis.advise.advice import Advice, load_advice
 from analysis.advise.judge import judge, judge_sentence
 from analysis.advise.predict import prediction_table, summary
 from analysis.advise.words import change_sentence, percent
-from analysis.advise.write import replace_file, write_advice
+from analysis.advise.write import write_advice
 from analysis.console import plain_console
 from analysis.errors import InputError
+from analysis.page import replace_file
 from analysis.report_command import target_of
 from analysis.words import interval
 

@@ -9,7 +9,8 @@ from typing import Any
 from analysis.advise.advice import Advice, configured
 from analysis.advise.changes import changes
 from analysis.advise.decide import Decision
-from analysis.advise.model import posterior
+from analysis.advise.evidence import Evidence
+from analysis.advise.model import Posterior, posterior
 from analysis.advise.proposals import propose
 from analysis.advise.read import folder_beside, samples_used
 from analysis.advise.unknown import unknown
@@ -23,6 +24,7 @@ def build_advice(advice: Advice) -> dict[str, Any]:
     """Everything advice.json holds but its words."""
     stage, items = propose(advice)
     decision, rates = advice.decision, advice.rates
+    alone = posterior(replace(decision.evidence, runs={}, branches={}))
     content = {
         "format": 1,
         "sweep": advice.sweep.name,
@@ -38,7 +40,7 @@ def build_advice(advice: Advice) -> dict[str, Any]:
         "confidence": advice.settings.confidence,
         "tolerance": advice.settings.tolerance,
         "why": _why(advice, stage),
-        "arms": [_arm(advice, decision, c.arm) for c in advice.arms],
+        "arms": [_arm(advice, decision, alone, c.arm) for c in advice.arms],
         "left_out": list(dict.fromkeys([*advice.settings.left_out, *advice.candidates.left_out])),
         "noise_scale": _noise(advice),
         "seed_sd": decision.posterior.seed_sd,
@@ -95,7 +97,7 @@ def _gen_batch(advice: Advice, arm: str) -> int | None:
     return best if (rates[best].ci95[0] or 0.0) > usual.ci95[1] else own
 
 
-def _arm(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
+def _arm(advice: Advice, decision: Decision, alone: Posterior, arm: str) -> dict[str, Any]:
     evidence = decision.evidence
     axes, timed = advice.own.arms.loc[arm], arm in decision.timed
     sample, local = evidence.runs.get(arm), evidence.branches.get(evidence.of(arm).learns_as)
@@ -119,7 +121,7 @@ def _arm(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
         "measured_r_N": interval_json(_measured(advice, arm)),
         "branches": sum(branch.arm == arm for branch in advice.branches),
         "branch_r_N": interval_json(branch),
-        "predicted_r_N": interval_json(predicted_r_N(decision, arm)),
+        "predicted_r_N": interval_json(_predicted(alone, evidence, arm)),
         "samples_to_target": interval_json(_samples(decision, arm)),
     }
 
@@ -137,16 +139,12 @@ def _samples(decision: Decision, arm: str) -> Interval:
     return Interval(math.exp(mean), math.exp(mean - 1.96 * sd), math.exp(mean + 1.96 * sd))
 
 
-def predicted_r_N(decision: Decision, arm: str) -> Interval:
+def _predicted(alone: Posterior, evidence: Evidence, arm: str) -> Interval:
     """r_N from the noise scale of the reference alone, with what the formula leaves open."""
-    evidence = decision.evidence
-    alone = replace(evidence, runs={}, branches={})
-    post = posterior(alone)
-    reference = evidence.of(evidence.reference).learns_as
-    learner = evidence.of(arm).learns_as
+    reference, learner = (evidence.of(name).learns_as for name in (evidence.reference, arm))
     if learner == reference:
         return Interval(1.0, 1.0, 1.0)
-    mean, sd = post.moments(post.contrast(learner, reference))
+    mean, sd = alone.moments(alone.contrast(learner, reference))
     return Interval(math.exp(mean), math.exp(mean - 1.96 * sd), math.exp(mean + 1.96 * sd))
 
 

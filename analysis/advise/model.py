@@ -191,7 +191,7 @@ def posterior(evidence: Evidence, prior: Prior = FITTED) -> Posterior:
     """What the evidence says of log N* of each learner."""
     log_scale_K, sd_K, rough_K, log_prior_K = _nodes(evidence, prior)
     learners = evidence.learners
-    runs = _by_learner(evidence)
+    runs = by_learner(evidence)
     values = np.concatenate([sample.values for sample in runs.values()] + [np.empty(0)])
     bounds = np.concatenate([sample.bounds for sample in runs.values()] + [np.empty(0)])
     centre = float(np.mean(values)) if len(values) else float(bounds.max()) if len(bounds) else 9.0
@@ -219,7 +219,8 @@ def posterior(evidence: Evidence, prior: Prior = FITTED) -> Posterior:
     )
 
 
-def _by_learner(evidence: Evidence) -> dict[str, LogSample]:
+def by_learner(evidence: Evidence) -> dict[str, LogSample]:
+    """log N* of the full runs of each learner, those of arms that differ in settings of the system alone together."""
     found: dict[str, LogSample] = {}
     for arm, sample in evidence.runs.items():
         learner = evidence.of(arm).learns_as
@@ -252,7 +253,8 @@ def _nodes(evidence: Evidence, prior: Prior) -> tuple[np.ndarray, np.ndarray, np
     return log_scale_X[x_K], np.exp(log_sd_S[s_K]), r_K, log_p_K - float(logsumexp(log_p_K))
 
 
-def without(evidence: Evidence, *, runs_of: str | None = None, branches: bool = False) -> Evidence:
-    """The evidence without the runs of one learner, or without the branches."""
-    kept = {arm: run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as != runs_of}
-    return replace(evidence, runs=kept, branches={} if branches else evidence.branches)
+def without_runs_of(evidence: Evidence, learner: str) -> Evidence:
+    """The evidence without the full runs of one learner."""
+    return replace(
+        evidence, runs={arm: run for arm, run in evidence.runs.items() if evidence.of(arm).learns_as != learner}
+    )

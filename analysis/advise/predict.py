@@ -14,7 +14,7 @@ from analysis.advise.advice import Advice
 from analysis.advise.branches import local_ratios
 from analysis.advise.evidence import Evidence
 from analysis.advise.judge import key_of, load_judge
-from analysis.advise.model import posterior
+from analysis.advise.model import Posterior, posterior
 from analysis.penalty import LogSample
 
 
@@ -38,10 +38,11 @@ def prediction_table(advice: Advice, folder: Path) -> pd.DataFrame:
     reference = judging.arms.get(key_of(advice.own.arms.loc[advice.reference]))
     samples = judging.study.samples["interpolated"]
     for source, known in sources.items():
+        post = posterior(known)
         for arm in _predicted(known, source.startswith("branches")):
             measured = judging.arms.get(key_of(advice.own.arms.loc[arm]))
             if measured is not None and reference is not None:
-                rows.append(_row(known, source, arm, samples[measured], samples[reference]))
+                rows.append(_row(post, known, source, arm, samples[measured], samples[reference]))
     return pd.DataFrame(rows)
 
 
@@ -55,8 +56,9 @@ def _predicted(evidence: Evidence, by_branches: bool) -> list[str]:
     return [c.arm for c in sorted(arms, key=lambda c: c.train_batch)]
 
 
-def _row(evidence: Evidence, source: str, arm: str, measured: LogSample, reference: LogSample) -> dict[str, Any]:
-    post = posterior(evidence)
+def _row(
+    post: Posterior, evidence: Evidence, source: str, arm: str, measured: LogSample, reference: LogSample
+) -> dict[str, Any]:
     learner = evidence.of(arm).learns_as
     mean, sd = post.moments(post.contrast(learner, evidence.of(evidence.reference).learns_as))
     known = measured.complete and reference.complete

@@ -27,7 +27,6 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     rates: tuple[Positive, ...] = (0.5, 1.0, 2.0)
-    first_seed: int = 1000
     most_seeds: Count = 5
     rate_seeds: Count = 1
     reference_seeds: Count = 3

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.advise.advice import Advice
 from analysis.advise.content import build_advice
 from analysis.advise.figures import draw_advice
 from analysis.advise.words import change_sentence, headline, percent, proposal, sentences
-from analysis.words import interval, number
-from analysis.write import estimate
+from analysis.page import images, replace_file, template
 
 CAPTIONS = (
     (
@@ -78,25 +74,8 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def render_page(content: Mapping[str, Any], figures: list[Path]) -> str:
     """report.html: all styles and images are inside it."""
-    images = [
-        {"title": title, "caption": caption, "svg": base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()}
-        for path, (title, caption) in zip(figures, CAPTIONS, strict=True)
-    ]
     changes = [change_sentence(change) for change in content["changes"]]
     items = [proposal(item) for item in content["next"]]
-    return _template().render(content=content, figures=images, changes=changes, next=items)
-
-
-@cache
-def _template() -> Template:
-    loader = FileSystemLoader(Path(__file__).parent.parent / "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.globals |= {"number": number, "estimate": estimate, "estimate_line": interval, "percent": percent}
-    return environment.get_template("advise.html.j2")
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write the file whole or leave it as it is."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    return template("advise.html.j2").render(
+        content=content, figures=images(figures, CAPTIONS), changes=changes, next=items, percent=percent
+    )

@@ -14,6 +14,7 @@ from typing import Any, Literal, NotRequired
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from harness.advise.config import Moments
 from harness.errors import EnvironmentProblem, InputError
 from harness.worker import environment
 
@@ -34,7 +35,7 @@ class Item(TypedDict):
     samples: NotRequired[int | None]
     trial: NotRequired[str | None]
     at_samples: NotRequired[int]
-    moments: NotRequired[Literal["rescaled", "restored", "fresh"]]
+    moments: NotRequired[Moments]
     noise_scale: NotRequired[float | None]
     arms: NotRequired[list[str]]
     rounds: NotRequired[int | None]

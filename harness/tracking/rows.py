@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from harness.config import TrialConfig
+
 Record = Mapping[str, Any]
 
 
@@ -24,6 +26,11 @@ def in_order(records: Iterable[Record]) -> list[Record]:
     [0, 64, 128, 192]
     """
     return list({key_of(record): record for record in records}.values())
+
+
+def repeats(config: TrialConfig) -> bool:
+    """Whether a record of the trial that is computed again is the same."""
+    return config.execution.mode == "synchronous"
 
 
 def every_attempt(records: Iterable[Record]) -> list[Record]:

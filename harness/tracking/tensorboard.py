@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.config import TrackingConfig
 from harness.errors import EnvironmentProblem
 from harness.tracking.jsonl import read_records
-from harness.tracking.rows import Record, in_order, key_of, row_of
+from harness.tracking.rows import Record, in_order, key_of, repeats, row_of
 from harness.types import StepRecord, TrialOutcome
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TensorBoardSink:
         folder = sweep_dir / "trials" / trial.trial_id
         for earlier in (folder / "tensorboard").glob("events.out.tfevents.*"):
             earlier.unlink()
-        self._folder, self._repeats = str(folder / "tensorboard"), trial.config.execution.mode == "synchronous"
+        self._folder, self._repeats = str(folder / "tensorboard"), repeats(trial.config)
         self._writer = SummaryWriter(self._folder, flush_secs=FLUSH_EVERY_S)
         records = in_order(read_records(folder / "metrics.jsonl")[0])
         self._keys = {key_of(record) for record in records}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import EnvironmentProblem
 from harness.tracking.jsonl import read_records
-from harness.tracking.rows import Record, every_attempt, in_order, row_of, summary_of
+from harness.tracking.rows import Record, every_attempt, in_order, repeats, row_of, summary_of
 from harness.types import TrialOutcome
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ def kept_records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
 def mirrored_records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:
     """What the run of the trial holds once it is complete."""
     found = _records(sweep_dir, trial)
-    return in_order(found) if repeats(trial) else every_attempt(found)
-
-
-def repeats(trial: PlannedTrial) -> bool:
-    """Whether a record that is computed again is the same."""
-    return trial.config.execution.mode == "synchronous"
+    return in_order(found) if repeats(trial.config) else every_attempt(found)
 
 
 def _records(sweep_dir: Path, trial: PlannedTrial) -> list[Record]:

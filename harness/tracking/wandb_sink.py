@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.tracking.rows import Attempts, Record, key_of, row_of
+from harness.tracking.rows import Attempts, Record, key_of, repeats, row_of
 from harness.tracking.wandb import (
     finish,
     in_one_line,
     kept_records,
     mirrored_records,
     open_run,
-    repeats,
     run_id,
     teardown,
     tracking_mode,
@@ -63,7 +62,7 @@ class WandbSink:
         run, content = self._run, record.as_json()
         if run is None:
             return
-        if repeats(self._trial):
+        if repeats(self._trial.config):
             if key_of(content) in self._keys:  # computed again: the run has it
                 return
             self._keys.add(key_of(content))

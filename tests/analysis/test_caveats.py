@@ -150,6 +150,16 @@ def test_a_completed_trial_that_ends_early_is_told(sweep: Path) -> None:
     ]
 
 
+def test_a_trial_that_may_end_past_the_target_and_does_is_not(sweep: Path) -> None:
+    change_records(sweep, FIRST, lambda r: r if r["samples_trained"] < 9000 else None)
+    plan = json.loads((sweep / "plan.json").read_text())
+    for trial in plan["trials"]:
+        trial["config"]["stop_past_target_frac"] = 0.5
+        (sweep / "trials" / trial["trial_id"] / "config.json").write_text(json.dumps(trial["config"]))
+    (sweep / "plan.json").write_text(json.dumps(plan))
+    assert found_in(sweep) == []
+
+
 def test_what_an_import_assumed_and_did_not_know_is_told(sweep: Path) -> None:
     trials = json.loads((sweep / "plan.json").read_text())["trials"]
     for trial in trials:
