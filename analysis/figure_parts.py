@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from analysis.series import axis_of_arms
 Tables = Mapping[str, pd.DataFrame]
 Report = Mapping[str, Any]
 
+WIDEST_LABEL = 52
 WIDTH_IN = 3.3
 # Two colours that the common forms of colour blindness tell apart (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b6b6b"
@@ -88,15 +90,24 @@ def series_handles(arms: pd.DataFrame, colour: Any) -> list[Line2D]:
 
 
 def legend_above(axes: Axes, handles: Sequence[Artist], title: str | None = None) -> None:
-    """A legend over the plot, where it covers no point; the figure grows with it."""
-    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
-    columns = 1 if longest > 34 else 2
-    rows = -(-len(handles) // columns)
+    """A legend over the plot, where it covers no point; the figure grows with it, and long labels take more lines."""
+    labels = [str(handle.get_label()) for handle in handles]
+    columns = 1 if max(map(len, labels), default=0) > 34 else 2
+    labels = [textwrap.fill(label, WIDEST_LABEL) if len(label) > WIDEST_LABEL else label for label in labels]
+    rows = -(-sum(1 + label.count("\n") for label in labels) // columns)
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.set_figheight(figure.get_figheight() + 0.13 * max(0, rows - 3))
     place: Any = {"loc": "lower center", "bbox_to_anchor": (0.45, 1), "ncols": columns}
-    axes.legend(handles=list(handles), title=title, title_fontsize=6.5, columnspacing=0.8, handletextpad=0.3, **place)
+    axes.legend(
+        handles=list(handles),
+        labels=labels,
+        title=title,
+        title_fontsize=6.5,
+        columnspacing=0.8,
+        handletextpad=0.3,
+        **place,
+    )
 
 
 def bar_lengths(value: float, low: float, high: float) -> list[list[float]] | None:

@@ -107,6 +107,6 @@ def _words(name: str, value: Any) -> str:
         return f"{text} rule"
     if name == "group_size":
         return f"G = {text}"
-    if name == "algorithm":
+    if name == "algorithm" or title == "name":
         return text
     return f"{text} {title}" if isinstance(value, str) else f"{title} {text}"
