@@ -45,9 +45,11 @@ class Settings(BaseModel):
 def read_settings(folder: Path) -> Settings:
     """The settings of the advice in a folder. Raises InputError where advise.json is not what is needed."""
     path = folder / "advise.json"
-    if not path.is_file():
+    if not path.exists():
         return Settings()
-    content: dict[str, Any] = read_object(path)
+    content: dict[str, Any] = read_object(path) if path.is_file() else {}
+    if not content:
+        raise InputError(f"{path}: is no JSON object with settings; python -m harness advise FILE writes it anew")
     name = folder.resolve().name
     given = {"branches": f"{name}-branches", "speed": f"{name.removesuffix('-advise')}-advise-speed", "owned": True}
     try:

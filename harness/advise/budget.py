@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,11 +49,13 @@ def parse_budget(text: str) -> Budget:
 
     >>> parse_budget("2h"), parse_budget("600000samples")
     (Budget(samples=None, seconds=7200.0), Budget(samples=600000.0, seconds=None))
+    >>> parse_budget("600,000samples")
+    Budget(samples=600000.0, seconds=None)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m|s|samples)", text.strip().replace(",", ""))
-    if found is None or not float(found[1]):
+    found = re.fullmatch(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:\.[0-9]+)?)(h|m|s|samples)", text.strip())
+    number, unit = (float(found[1].replace(",", "")), found[2]) if found else (0.0, "")
+    if not number:
         raise InputError(f"--budget {text}: needs a number with its unit, such as 2h, 45m, 90s or 600000samples")
-    number, unit = float(found[1]), found[2]
     return Budget(samples=number) if unit == "samples" else Budget(seconds=number * _SECONDS[unit])
 
 
@@ -70,7 +73,8 @@ def samples_used(folders: Sequence[Path]) -> int:
 def seconds_used(log: Path, folders: Sequence[Path], workers: int) -> float:
     """Seconds of the steps on record, interrupted ones too; at least those of the trials, should a step be missing."""
     lines, _ = read_objects(log)
-    on_record = sum(line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float))
+    steps = (line.get("seconds") for line in lines)
+    on_record = sum(spent for spent in steps if isinstance(spent, int | float) and 0 <= spent < math.inf)
     return max(on_record, sum(used.wall_s for used in _used(folders)) / workers)
 
 

@@ -225,6 +225,10 @@ def test_wrong_input_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "tolerance is 2.0" in capsys.readouterr().err
     shutil.rmtree(folder)
     assert main(["advise", str(begin(folder)), "--workers", "0"]) == 2
+    for damaged in ("", "{", "[]", "null"):  # its settings are not known: defaults might let the advice stand
+        (folder / "advise.json").write_text(damaged)
+        assert main(["advise", str(folder)]) == 2
+        assert "advise.json: is no JSON object with settings" in capsys.readouterr().err
 
 
 def test_an_advice_without_any_run_asks_for_the_first(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.advise.brain import Answer
-from harness.advise.budget import Budget, parse_budget, samples_used
+from harness.advise.budget import Budget, parse_budget, samples_used, seconds_used
 from harness.advise.hand import Hand
 from harness.advise.loop import run_advice
 from harness.advise.plan import make_study
@@ -173,10 +173,16 @@ def test_an_answer_that_makes_no_sense_is_refused(tmp_path: Path, items: list[di
         run_advice(hand(tmp_path), Budget(), Scripted(items))
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "2d", "-1h", "0s", "two hours", "1e3samples"])
+@pytest.mark.parametrize("text", ["", "2", "h", "2d", "-1h", "0s", "two hours", "1e3samples", "1,0h", "1,00samples", "٣h"])
 def test_a_budget_without_a_number_and_unit_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="such as 2h, 45m, 90s or 600000samples"):
         parse_budget(text)
+
+
+def test_seconds_that_are_none_count_for_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "advise.log.jsonl"
+    log.write_text("".join(f'{{"seconds": {spent}}}\n' for spent in ("5", "NaN", "1e999", "-1e9", "null", "2.5")))
+    assert seconds_used(log, [], workers=2) == 7.5
 
 
 def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
