@@ -173,7 +173,9 @@ def test_an_answer_that_makes_no_sense_is_refused(tmp_path: Path, items: list[di
         run_advice(hand(tmp_path), Budget(), Scripted(items))
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "2d", "-1h", "0s", "two hours", "1e3samples", "1,0h", "1,00samples", "٣h"])
+@pytest.mark.parametrize(
+    "text", ["", "2", "h", "2d", "-1h", "0s", "two hours", "1e3samples", "1,0h", "1,00samples", "٣h"]
+)
 def test_a_budget_without_a_number_and_unit_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="such as 2h, 45m, 90s or 600000samples"):
         parse_budget(text)
