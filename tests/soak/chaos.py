@@ -48,7 +48,7 @@ SWEEP: dict[str, Any] = {
     "execution": {"max_attempts": 1, "checkpoint_every_samples": 1024},
     "timing": {"rounds": 0},
     "tracking": {"wandb": False},
-    "budget_samples": 12288,
+    "budget_samples": 49152,  # enough for twenty faults on two quiet cores
     "seeds": 20,
     "reference": {"batch.num_prompts": 8},
     "arms": [{"batch.num_prompts": [8, 16, 32]}],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.chaos import MOST, NUM_FAULTS, NUM_TRIALS, chaos, compare, draw_faults
+from tests.soak.chaos import AMONG_THE_FIRST, MOST, NUM_FAULTS, NUM_TRIALS, SWEEP, chaos, compare, draw_faults
 
 
 def test_faults_are_drawn_in_advance_and_rare_kinds_stay_rare() -> None:
@@ -26,7 +26,7 @@ def trial(folder: Path, rewards: dict[int, float], log: str = "attempt 1 starts"
     record = {"kind": "train", "wall_s": 0.0}
     lines = [json.dumps({**record, "samples_trained": n, "metrics": {"reward": r}}) for n, r in rewards.items()]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    outcome = {"status": "completed", "samples_trained": 12288, "reason": ""}
+    outcome = {"status": "completed", "samples_trained": SWEEP["budget_samples"], "reason": ""}
     (folder / "outcome.json").write_text(json.dumps(outcome))
     (folder / "trial.log").write_text(log)
 
@@ -65,5 +65,5 @@ def test_sixty_trials_in_chaos_are_those_of_a_quiet_run(tmp_path: Path) -> None:
     figures = chaos(tmp_path / "chaos", seed=0)
     print(json.dumps(asdict(figures), indent=2))
     assert figures.wrong == ()
-    assert figures.samples_lost == 0 and figures.samples == NUM_TRIALS * 12288
-    assert figures.survived == sum(figures.injected.values()) >= 4
+    assert figures.samples_lost == 0 and figures.samples == NUM_TRIALS * SWEEP["budget_samples"]
+    assert figures.survived == sum(figures.injected.values()) >= AMONG_THE_FIRST
