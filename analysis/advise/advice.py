@@ -14,6 +14,7 @@ from analysis.advise.evidence import Candidate, Evidence
 from analysis.advise.rates import Rates, choose_rate
 from analysis.advise.read import Candidates, evidence_of, folder_beside, restricted
 from analysis.advise.settings import Settings, read_settings
+from analysis.advise.stability import Outcomes
 from analysis.errors import InputError
 from analysis.load import Asked, Sweep, load_sweep
 from analysis.study import Study
@@ -87,7 +88,13 @@ class Advice:
 
     def evidence_at(self, study: Study) -> Evidence:
         """The evidence at the target of another study of the same records."""
-        return evidence_of(study, self.arms, local_ratios(self.branches))
+        stability = None if self._every_rate is None else Outcomes(self._every_rate.at(study.sweep.target)).stability()
+        return evidence_of(study, self.arms, local_ratios(self.branches), stability)
+
+    @cached_property
+    def _every_rate(self) -> Study | None:
+        """The study of the candidates at every rate, that of the chosen one for a reference."""
+        return Study(restricted(self.sweep, self.candidates.kept, self.reference))
 
     @property
     def rule(self) -> Rule:

@@ -69,10 +69,28 @@ class Decision:
         return np.stack(columns, axis=1) if columns else np.empty((NUM_DRAWS, 0))
 
     @cached_property
+    def break_chance(self) -> np.ndarray:
+        """Draws of the chance that a run of a candidate breaks, shape [D, candidates]; 0 where rates are not known."""
+        own, stability = self.evidence.candidates, self.evidence.stability
+        known = [(c.lr, c.train_batch) for c in own if c.lr is not None]
+        if stability is None or len(known) < len(own):
+            return np.zeros((NUM_DRAWS, len(own)))
+        return stability.draws(known, NUM_DRAWS, np.random.default_rng(3))
+
+    @cached_property
+    def log_T_arrived(self) -> np.ndarray:
+        """Draws of log T of runs that arrive, of the timed candidates, shape [D, timed]."""
+        return self.log_N[:, self._timed_places] - self.log_q
+
+    @cached_property
     def log_T(self) -> np.ndarray:
-        """Draws of log T of the timed candidates, shape [D, timed]."""
+        """Draws of log T of the timed candidates, those runs included that break on the way, shape [D, timed]."""
+        return self.log_T_arrived - np.log1p(-self.break_chance[:, self._timed_places])
+
+    @cached_property
+    def _timed_places(self) -> list[int]:
         names = [c.arm for c in self.evidence.candidates]
-        return self.log_N[:, [names.index(arm) for arm in self.timed]] - self.log_q
+        return [names.index(arm) for arm in self.timed]
 
     @cached_property
     def mean_log_T(self) -> dict[str, float]:
@@ -168,6 +186,12 @@ class Decision:
     def r_T(self, arm: str, other: str | None = None) -> Interval:
         """T over the reference's, or another arm's."""
         return self._timed_ratio(self.log_T, arm, other)
+
+    def breaks(self, arm: str) -> Interval:
+        """The chance that a run of the arm breaks: mean and central 95%."""
+        chance_D = self.break_chance[:, [c.arm for c in self.evidence.candidates].index(arm)]
+        low, high = np.quantile(chance_D, [0.025, 0.975]).tolist()
+        return Interval(float(chance_D.mean()), low, high)
 
     def _timed_ratio(self, draws: np.ndarray, arm: str, other: str | None = None) -> Interval:
         other = other or self.evidence.reference

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from analysis.advise.stability import Stability
 from analysis.penalty import LogSample
 
 
@@ -14,7 +15,8 @@ class Candidate:
     """An arm that may be advised.
 
     family: what it does not share with the reference but for its batch and rate; () for the reference's own family.
-    learns_as: the arm it shares N* with, itself unless only settings of the system tell the two apart.
+    learns_as: the arm it shares N* with, itself unless only settings of the system tell the two apart. lr: None where
+    no record says it.
     """
 
     arm: str
@@ -22,6 +24,7 @@ class Candidate:
     group_size: int
     learns_as: str
     family: tuple[str, ...] = ()
+    lr: float | None = None
 
     @property
     def train_batch(self) -> int:
@@ -68,7 +71,8 @@ class Speed:
 class Evidence:
     """Everything the model looks at. runs: log N* of full runs, branches, speed: each by arm, arms without are absent.
 
-    noise None: nothing is known of the noise scale. budget_samples: what a run may use.
+    noise None: nothing is known of the noise scale. budget_samples: what a run may use. broke: runs of an arm that
+    broke, which are no part of `runs`. stability: what runs of all rates say of where they break, None: nothing.
     """
 
     candidates: tuple[Candidate, ...]
@@ -78,6 +82,8 @@ class Evidence:
     speed: Mapping[str, Speed] = field(default_factory=dict)
     noise: Noise | None = None
     budget_samples: float = math.inf
+    broke: Mapping[str, int] = field(default_factory=dict)
+    stability: Stability | None = None
 
     def of(self, arm: str) -> Candidate:
         """The candidate of that name."""

@@ -81,7 +81,7 @@ def _more_timing(advice: Advice) -> list[Item]:
     rounds = int(advice.own.timing["round"].nunique()) if len(advice.own.timing) else 0
     ends = [decision.timed.index(arm) for arm in (decision.leader, decision.challengers[0])]
     of_speed, of_time = (
-        float((draws[:, ends[0]] - draws[:, ends[1]]).var()) for draws in (decision.log_q, decision.log_T)
+        float((draws[:, ends[0]] - draws[:, ends[1]]).var()) for draws in (decision.log_q, decision.log_T_arrived)
     )
     if not 0 < rounds < MOST_ROUNDS or of_speed <= of_time / 2:
         return []
@@ -91,7 +91,10 @@ def _more_timing(advice: Advice) -> list[Item]:
 
 
 def _branches(advice: Advice) -> list[Item]:
-    """Two branches or so of every promising arm from a reference run, at even shares of its N*."""
+    """Branches of every promising arm from a reference run: the first at a third of its N* where one is asked for.
+
+    None begins late: by then scores rise slowly, and the change of batch and rate is most of what is seen.
+    """
     if advice.study is None or not advice.settings.branch_points or advice.settings.branches is None:
         return []
     parents = [t for t in advice.study.trials if t.arm == advice.reference and t.crossing.estimate]
@@ -101,7 +104,7 @@ def _branches(advice: Advice) -> list[Item]:
     needed, points = float(parent.crossing.estimate or 0.0), advice.settings.branch_points
     grid = _checkpoints(advice, parent.trial_id)
     grid = parent.curve.samples_K[parent.curve.samples_K > 0] if grid is None else grid
-    shares = [(k + 1) / (points + 1) for k in range(points)]
+    shares = [(k + 1) / (points + 2) for k in range(points)]
     places = dict.fromkeys(float(grid[np.abs(grid - share * needed).argmin()]) for share in shares)
     promising, done = advice.decision.promising, _branched(advice)
     found: list[Item] = []
@@ -110,7 +113,7 @@ def _branches(advice: Advice) -> list[Item]:
         batch = advice.evidence.of(arm).train_batch
         if arm == advice.reference or batch > LARGEST_BRANCHED * needed:
             continue
-        near = needed / (2 * (points + 1))
+        near = needed / (2 * (points + 2))
         for place in places:
             if not any(other == arm and abs(at - place) <= near for other, at in done):
                 found.append(_branch(advice, arm, parent.trial_id, parent.seed, place, needed))

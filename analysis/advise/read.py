@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.advise.evidence import Candidate, Evidence, Noise, Speed
+from analysis.advise.stability import Outcomes, Stability
 from analysis.errors import InputError
 from analysis.groups import Groups
 from analysis.load import Sweep
@@ -128,7 +129,8 @@ class Candidates:
                 # The same batch at another rate: nothing but its own runs says what it needs.
                 own = (*own, lr)
             learns_as = first.setdefault((*place, lr), arm)
-            arms.append(Candidate(arm, int(row["num_prompts"]), int(row["group_size"]), learns_as, own))
+            known = float(row["lr"]) if row["lr"] > 0 else None
+            arms.append(Candidate(arm, int(row["num_prompts"]), int(row["group_size"]), learns_as, own, known))
         return tuple(arms), reference
 
     def _family(self, arm: str) -> tuple[str, ...]:
@@ -145,10 +147,19 @@ class Candidates:
         )
 
 
-def evidence_of(study: Study, candidates: Sequence[Candidate], branches: Mapping[str, Any]) -> Evidence:
-    """What a study of the candidates says, with the local ratios of its branches."""
-    scales = Scales(study)
+def evidence_of(
+    study: Study, candidates: Sequence[Candidate], branches: Mapping[str, Any], stability: Stability | None = None
+) -> Evidence:
+    """What a study of the candidates says, with the local ratios of its branches, and where runs of any rate break.
+
+    Without rates a run that broke is one that is late: nothing would say that others break too.
+    """
+    scales, outcomes = Scales(study), Outcomes(study)
     samples = study.samples["interpolated"]
+    broke = {}
+    if stability is not None:
+        samples = {c.arm: outcomes.samples(c.arm) for c in candidates}
+        broke = {c.arm: count for c in candidates if (count := outcomes.count(c.arm, "broke"))}
     return Evidence(
         candidates=tuple(candidates),
         reference=study.reference,
@@ -157,6 +168,8 @@ def evidence_of(study: Study, candidates: Sequence[Candidate], branches: Mapping
         speed=speeds(study.clocks, [c.arm for c in candidates]),
         noise=noise_of(scales),
         budget_samples=budget if (budget := float(study.sweep.trials["budget_samples"].max())) > 0 else math.inf,
+        broke=broke,
+        stability=stability,
     )
 
 

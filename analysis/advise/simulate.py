@@ -20,15 +20,18 @@ import numpy as np
 
 from analysis.advise.decide import Decision, Rule, allocate
 from analysis.advise.evidence import Candidate, Evidence, LocalRatio, Noise, Speed
+from analysis.advise.stability import LARGEST, Fate, Stability
 from analysis.penalty import LogSample
 
 REFERENCE_BATCH, GROUP_SIZE = 64, 8
 KAPPAS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
 # Samples that the reference needs, and what a trial may use, in its own batches: those of the default sweep.
 REFERENCE_SAMPLES, BUDGET_SAMPLES = 8200.0, 32768.0
-PAST_TARGET, REFERENCE_SEEDS, MOST_SEEDS, RATE_RUNS, POINTS = 0.5, 3, 5, 2, 2
+PAST_TARGET, REFERENCE_SEEDS, MOST_SEEDS, POINTS = 0.5, 3, 5, 1
 NOISE_OWN_SD, NOISE_MODEL_SD, CLOCK_SD, ROUNDS = 0.15, 0.35, 0.03, 5
 BRANCH_SYSTEMATIC_SD, BRANCH_SD = 0.10, 0.10
+# Rates the reference is tried with beside the file's, as factors of it; octaves over which runs come to break.
+RATES, EDGE_WIDTH = (0.5, 2.0), 0.15
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Truth:
     noise_factor: the noise scale measured over B_c, beside its random error. branches: whether there are any.
     rough: r_N leaves the formula as a random walk with this standard deviation per square root of an octave.
     branch_slope: log r_N by branches over the true one, beside their random errors: local and global may differ.
+    edge: octaves above the reference's rate where half of the runs break, whatever their batch.
     """
 
     critical: float
@@ -48,6 +52,7 @@ class Truth:
     branches: bool = True
     rough: float = 0.0
     branch_slope: float = 1.0
+    edge: float = math.inf
 
     def log_r_N(self, kappa: float) -> float:
         """The hyperbola (1 + B/B_c) / (1 + B_ref/B_c), or its sharp form (1 + (B/B_c)^4)^(1/4).
@@ -63,10 +68,21 @@ class Truth:
         """Seconds of an update go as B_h + B: q as 1 / (1 + B_h/B)."""
         return -math.log1p(self.half / kappa)
 
+    def break_chance(self, factor: float) -> float:
+        """Of a run at this factor of the reference's rate.
+
+        >>> Truth(10, 1, edge=1).break_chance(2)
+        0.5
+        """
+        return 0.0 if math.isinf(self.edge) else 1 / (1 + math.exp((self.edge - math.log2(factor)) / EDGE_WIDTH))
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """One simulated advice. regret: T of the arm advised over the least, less 1. covered: of the intervals of r_T."""
+    """One simulated advice. covered: whether the intervals of r_T hold the truth.
+
+    regret: of T / (1 - chance of breaking), that of the arm advised over the least, less 1.
+    """
 
     regret: float
     separated: bool
@@ -81,19 +97,34 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
     names = [f"P{int(k * REFERENCE_BATCH / GROUP_SIZE)}" for k in KAPPAS]
     kappa = dict(zip(names, KAPPAS, strict=True))
     reference = names[KAPPAS.index(1)]
-    arms = tuple(Candidate(n, int(kappa[n] * REFERENCE_BATCH / GROUP_SIZE), GROUP_SIZE, n) for n in names)
+    arms = tuple(
+        Candidate(n, int(kappa[n] * REFERENCE_BATCH / GROUP_SIZE), GROUP_SIZE, n, lr=math.sqrt(kappa[n])) for n in names
+    )
     walk = _walk(truth.rough, rng)
     log_r_N = {n: truth.log_r_N(kappa[n]) + off for n, off in zip(names, walk, strict=True)}
     log_N = {n: math.log(REFERENCE_SAMPLES) + log_r_N[n] for n in names}
-    log_T = {n: log_N[n] - truth.log_q(kappa[n]) for n in names}
+    chance = {n: truth.break_chance(math.sqrt(kappa[n])) for n in names}
+    log_T = {n: log_N[n] - truth.log_q(kappa[n]) - math.log1p(-min(chance[n], LARGEST)) for n in names}
     error = NOISE_MODEL_SD * rng.standard_normal() + NOISE_OWN_SD * rng.standard_normal()
     noise = Noise(math.log(truth.critical * REFERENCE_BATCH * truth.noise_factor) + error, NOISE_OWN_SD)
     clock_sd = CLOCK_SD / math.sqrt(ROUNDS)
     speed = {n: Speed(truth.log_q(kappa[n]) + clock_sd * rng.standard_normal(), clock_sd, 32) for n in names}
     spent, runs = 0.0, {n: LogSample(np.empty(0)) for n in names}
+    fates: list[Fate] = []
+    broken = dict.fromkeys(names, 0)
+
+    def breaks(factor: float, kappa: float) -> bool:
+        nonlocal spent
+        broke = bool(rng.random() < truth.break_chance(factor))
+        fates.append(Fate(factor, int(kappa * REFERENCE_BATCH), int(not broke), int(broke)))
+        spent += BUDGET_SAMPLES if broke else 0.0
+        return broke
 
     def run(name: str) -> None:
         nonlocal spent
+        if breaks(math.sqrt(kappa[name]), kappa[name]):
+            broken[name] += 1
+            return
         value = log_N[name] + truth.seed_sd * rng.standard_normal()
         before, beyond = runs[name], value > math.log(BUDGET_SAMPLES)
         values = before.values if beyond else np.append(before.values, value)
@@ -102,12 +133,12 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
         spent += min((1 + PAST_TARGET) * math.exp(value), BUDGET_SAMPLES)
 
     def evidence(branches: dict[str, LocalRatio]) -> Evidence:
-        return Evidence(
-            arms, reference, {n: s for n, s in runs.items() if s.size}, branches, speed, noise, BUDGET_SAMPLES
-        )
+        own = {n: s for n, s in runs.items() if s.size}
+        stability = Stability(tuple(fates), 1.0, REFERENCE_BATCH)
+        return Evidence(arms, reference, own, branches, speed, noise, BUDGET_SAMPLES, broken, stability)
 
-    for _ in range(RATE_RUNS):
-        spent += (1 + PAST_TARGET) * REFERENCE_SAMPLES
+    for factor in RATES:
+        spent += 0.0 if breaks(factor, 1.0) else (1 + PAST_TARGET) * REFERENCE_SAMPLES
     for _ in range(REFERENCE_SEEDS):
         run(reference)
     decision, branches = Decision(evidence({}), Rule()), {}
@@ -122,7 +153,7 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
     while True:
         decision = Decision(evidence(branches), Rule())
         disagreed = disagreed or not decision.agrees
-        left = {n: MOST_SEEDS - runs[n].size for n in names}
+        left = {n: MOST_SEEDS - runs[n].size - broken[n] for n in names}
         chosen = [] if decision.separated else allocate(decision, left, workers)
         if not chosen:
             break
@@ -138,7 +169,7 @@ def procedure(truth: Truth, rng: np.random.Generator, workers: int = 2) -> Outco
         regret=math.exp(log_T[advised] - min(log_T.values())) - 1,
         separated=decision.separated,
         share=spent / (MOST_SEEDS * len(names) * BUDGET_SAMPLES),
-        runs=sum(sample.size for sample in runs.values()),
+        runs=sum(sample.size for sample in runs.values()) + sum(broken.values()),
         covered=covered,
         disagreed=disagreed,
     )
@@ -159,7 +190,14 @@ def simulate(truth: Truth, procedures: int, seed: int = 0) -> list[Outcome]:
             seed,
             *(
                 int(1000 * abs(x))
-                for x in (truth.critical, truth.half, truth.noise_factor, truth.rough, truth.branch_slope)
+                for x in (
+                    truth.critical,
+                    truth.half,
+                    truth.noise_factor,
+                    truth.rough,
+                    truth.branch_slope,
+                    min(truth.edge, 99),
+                )
             ),
         ]
     )
@@ -181,6 +219,7 @@ def cells() -> list[tuple[str, Truth]]:
         ]
         found += [(f"hyperbola 10, rough {r:g}", Truth(10.0, half, rough=r)) for r in (0.1, 0.25)]
         found += [(f"hyperbola 10, branches x{s:g}", Truth(10.0, half, branch_slope=s)) for s in (0.3, 2.0)]
+        found += [(f"hyperbola 30, edge {e:g} octaves", Truth(30.0, half, edge=e)) for e in (0.75, 1.25, 1.75, 2.5)]
         found += [("hyperbola 10, no branches", replace(Truth(10.0, half), branches=False))]
         found += [
             (f"hyperbola 10, no branches, noise x{f:.2g}", Truth(10.0, half, noise_factor=f, branches=False))
