@@ -78,6 +78,12 @@ def seconds_used(log: Path, folders: Sequence[Path], workers: int) -> float:
     return max(on_record, sum(used.wall_s for used in _used(folders)) / workers)
 
 
+def last_record_s(folders: Sequence[Path]) -> float:
+    """When the last record of a trial or a measurement in these sweeps was written, in seconds since 1970; 0: never."""
+    found = (path for folder in folders for name in ("trials/*/metrics.jsonl", "*.jsonl") for path in folder.glob(name))
+    return max((path.stat().st_mtime for path in found), default=0.0)
+
+
 def _used(folders: Sequence[Path]) -> list[_Used]:
     plans = ((folder, read_plan(folder)) for folder in folders)
     return [_of(folder, trial) for folder, plan in plans if plan for trial in plan.trials]

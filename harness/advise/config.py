@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.errors import InputError
-from harness.fields import Count, PositiveInt, Strict
+from harness.fields import Count, Strict
 
 Moments = Literal["rescaled", "restored", "fresh"]
+Seeds = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class AdviseConfig(Strict):
@@ -19,10 +20,12 @@ class AdviseConfig(Strict):
         (0.5, 1.0, 2.0), description="factors of optimizer.lr that the reference is tried with"
     )
     first_seed: Count = Field(1000, description="seeds are counted from here: not those of the sweep")
-    most_seeds: PositiveInt = Field(5, description="most seeds of an arm")
-    rate_seeds: PositiveInt = Field(1, description="seeds of each rate")
-    reference_seeds: PositiveInt = Field(3, description="seeds of the reference at the chosen rate, before branches")
-    branch_points: Count = Field(2, description="checkpoints of a reference trial to branch from; 0: no branches")
+    most_seeds: Seeds = Field(5, description="most seeds of an arm")
+    rate_seeds: Seeds = Field(1, description="seeds of each rate")
+    reference_seeds: Seeds = Field(3, description="seeds of the reference at the chosen rate, before branches")
+    branch_points: int = Field(
+        1, ge=0, le=10, description="checkpoints of a reference trial to branch from; 0: no branches"
+    )
     branch_moments: Moments = Field("rescaled", description="what becomes of Adam's moments (harness.moments)")
     tolerance: float = Field(0.10, gt=0, lt=1, description="an arm within this share of the fastest is as good")
     confidence: float = Field(0.95, gt=0, lt=1, description="probability of that at which the advice stands")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.plan import Plan, PlannedTrial
 from harness.plan_file import read_plan
 from harness.run_dir import RunDir
 from harness.sweep import OpenPool, WorkerFunctions, ray_pool, run_sweep
+from harness.tables import console, plain
 from harness.timing_pass import rounds_to_do
 from harness.trial_queue import trial_dir
 
@@ -77,6 +79,17 @@ class Hand:
         whole = trial.config.num_rollout_batches * trial.config.batch.train_batch
         return min(whole, sum(taken) / len(taken)) if taken else whole
 
+    def failed(self) -> tuple[Item, ...]:
+        """The trials and branches that failed, to be run again."""
+        planned, found = {(trial.arm, trial.seed) for trial in self.study.plan.trials}, []
+        for folder in self.folders:
+            plan = read_plan(folder)
+            for trial in plan.trials if plan else ():
+                outcome, item = trial_dir(folder, trial).outcome(), _again(trial)
+                if outcome is not None and outcome.status == "failed" and (item["arm"], item["seed"]) in planned:
+                    found.append(item)
+        return tuple(found)
+
     def run(self, items: Sequence[Item], seconds_left: float | None) -> int:
         """Run items of one kind; the exit code of the sweep."""
         match items[0]["do"]:
@@ -107,13 +120,22 @@ class Hand:
     def _branch(self, items: Sequence[Item]) -> int:
         parents = {f"{self.study.plan.sweep}/trials/{trial.trial_id}" for trial in self.study.plan.trials}
         existing = read_plan(self.results / self.study.branches)
-        trials = []
+        trials: list[PlannedTrial] = []
+        without: dict[str, None] = {}  # a set that keeps its order
         for item in items:
             parent = str(item["trial"])
             if parent not in parents:
                 raise InputError(f"advice.json asks for a branch of {parent}, which is no trial of this advice")
-            branch = branch_trial(self.study, item, RunDir(self.results / parent).checkpoints_at())
-            trials.append(as_begun(existing, branch))
+            start = _nearest_whole(RunDir(self.results / parent), item["at_samples"])
+            if start is None:
+                without.setdefault(parent)
+            else:
+                trials.append(as_begun(existing, branch_trial(self.study, item, start)))
+        for parent in without:
+            text = f"no branches of {parent}: it has no whole checkpoint"
+            console().print(plain(text), highlight=False, soft_wrap=True)
+        if not trials:
+            return 0
         name, question = self.study.branches, "What does another batch need from the middle of a run of the reference?"
         plan = extended(self.study.plan, name, question, existing, trials)
         return self._sweep(plan, list({trial.trial_id: trial for trial in trials}.values()))
@@ -130,3 +152,36 @@ class Hand:
         name, question = self.study.speed, "Are fewer places in flight as fast?"
         plan = extended(self.study.plan, name, question, read_plan(self.results / name), trials)
         return run_profile(plan, trials, settings, self.results, open_pool=self.open_pool, quiet=True)
+
+
+def _again(trial: PlannedTrial) -> Item:
+    """What asks for a trial or a branch that there was before."""
+    why, branch = "it failed in an earlier call", trial.config.branch
+    if branch is None:
+        return {"do": "run", "arm": trial.arm, "seed": trial.seed, "why": why}
+    return {
+        "do": "branch",
+        "arm": trial.axes["branch_of"],
+        "seed": trial.seed,
+        "trial": branch.trial,
+        "at_samples": branch.at_samples,
+        "samples": trial.config.budget_samples - branch.at_samples,
+        "moments": branch.moments,
+        "noise_scale": branch.noise_scale,
+        "why": why,
+    }
+
+
+def _nearest_whole(run: RunDir, at_samples: int) -> int | None:
+    """Where the nearest checkpoint is that no byte is missing of."""
+    near = sorted(run.checkpoints_at(), key=lambda samples: abs(samples - at_samples))
+    return next((samples for samples in near if _is_whole(run.checkpoint_path(samples))), None)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether it matches its checksums; a model need not fit into this process for that."""
+    try:
+        with zipfile.ZipFile(checkpoint) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, OverflowError):
+        return False

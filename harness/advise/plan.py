@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.arm_names import leaves_of
 from harness.config import SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
 from harness.plan import Arm, Plan, PlannedTrial, expand, make_plan, with_config
@@ -20,6 +21,14 @@ SUFFIX = "-advise"
 # Rates beyond the grid, should its last be the best: twice a factor of two at either end.
 EXTENSIONS = (2.0, 4.0)
 MOST_CHECKPOINTS = 32
+# What the learning of a sample depends on, beside the number of prompts and the group size.
+_OF_LEARNING = (
+    *(f"{section}." for section in ("model", "task", "algorithm", "optimizer", "sampling", "evaluation")),
+    "batch.mini_batch_size",
+    "batch.cadence",
+)
+# Rules and rates are compared as they are once resolved.
+_RESOLVED = ("optimizer.lr_rule", "optimizer.lr_table.", "algorithm.critic.lr_rule", "algorithm.critic.lr_table.")
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Study:
 
 
 def make_study(sweep: SweepConfig) -> Study:
-    """The candidates are the arms of the reference's rules and rate. InputError where there is nothing to choose."""
+    """The candidates are the arms that learn as the reference does. InputError where there is nothing to choose."""
     whole, arms = make_plan(sweep), list(expand(sweep))
     trials = whole.trials[: len(arms)]  # the first seed's, in the order of the arms
     place = next(number for number, trial in enumerate(trials) if trial.arm == whole.reference_arm)
@@ -87,7 +96,17 @@ def _why_not(arm: Arm, trial: PlannedTrial, reference: Arm, reference_trial: Pla
         if own != asked:
             return f"{name} {own}, where the reference has {asked}"
     own_lr, lr = arm.settings.optimizer.lr, reference.settings.optimizer.lr
-    return "" if own_lr == lr else f"a rate of its own, {own_lr:g}, where the reference has {lr:g}"
+    if own_lr != lr:
+        return f"a rate of its own, {own_lr:g}, where the reference has {lr:g}"
+    leaves, wanted = leaves_of(arm.settings), leaves_of(reference.settings)
+    for name in sorted(wanted | leaves, key=lambda name: not name.endswith(".name")):  # a name explains the rest
+        if leaves.get(name) != wanted.get(name) and name.startswith(_OF_LEARNING) and not name.startswith(_RESOLVED):
+            return f"{name} {_told(leaves.get(name))}, where the reference has {_told(wanted.get(name))}"
+    return ""
+
+
+def _told(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _samples(config: TrialConfig) -> int:
@@ -136,12 +155,9 @@ def _parent(trial: PlannedTrial) -> PlannedTrial:
     return with_config(trial, config.model_copy(update={"execution": execution}))
 
 
-def branch_trial(study: Study, item: Mapping[str, Any], checkpoints: Sequence[int]) -> PlannedTrial:
-    """The branch that is asked for: from the nearest checkpoint there is, for as many samples as asked for."""
+def branch_trial(study: Study, item: Mapping[str, Any], start: int) -> PlannedTrial:
+    """The branch that is asked for: from the checkpoint at `start`, for as many samples as asked for."""
     trial = find(study.plan, item)
-    if not checkpoints:
-        raise InputError(f"{item['trial']}: has no checkpoint to branch from (execution.checkpoints_kept)")
-    start = min(checkpoints, key=lambda samples: abs(samples - item["at_samples"]))
     told = {name: item.get(name) for name in ("trial", "moments", "noise_scale")} | {"at_samples": start}
     changed = {"branch": told, "budget_samples": start + item["samples"], "stop_past_target_frac": None}
     config = TrialConfig.model_validate(trial.config.model_dump() | changed)

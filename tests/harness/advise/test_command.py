@@ -29,6 +29,14 @@ def advise(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (["--budget", "2"], "--budget 2: needs a number with its unit, such as 2h, 45m, 90s or 600000samples"),
         (["--set", "advise.rates=[2]"], "advise.rates: [2.0]; needs 1, the rate of the file, among them"),
+        (
+            ["--set", "advise.branch_points=11"],
+            "advise.branch_points: 11; needs a value of at least 0 and of at most 10",
+        ),
+        (
+            ["--set", "advise.rate_seeds=10001"],
+            "advise.rate_seeds: 10001; needs a value of at least 1 and of at most 10000",
+        ),
         (["--set", "advise.seeds=3"], "advise.seeds: unknown"),
         (["--set", "arms=[{batch.num_prompts: 4}]"], "arms: an advice needs two or more to choose from"),
         (["--only", "P4"], "unrecognized arguments: --only P4"),

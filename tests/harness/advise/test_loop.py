@@ -19,6 +19,8 @@ from harness.config import SweepConfig
 from harness.courier import Home
 from harness.errors import InputError
 from harness.execution import ExecutionConfig
+from harness.plan_file import read_plan
+from harness.run_dir import RunDir
 from harness.tracking.jsonl import read_objects
 from tests.harness.faults import FUNCTIONS, InlinePool, set_faults
 
@@ -204,3 +206,108 @@ def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(tmp_path: Path, monke
     set_faults(tmp_path, {})
     assert run_advice(hand(tmp_path), Budget(), Scripted([run(SMALL, 1)], [])) == 0
     assert sum(line["samples"] for line in log(tmp_path)) == 512
+
+
+@pytest.mark.parametrize("name", ["advise.json", "advise.log.jsonl", "advise.step.json"])
+def test_a_folder_in_the_way_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "faults-advise" / name).mkdir(parents=True)
+    with pytest.raises(InputError, match=f"{name}: a folder is in the way of this file; move it away"):
+        run_advice(hand(tmp_path), Budget(), Scripted([]))
+
+
+def test_a_later_call_runs_again_what_failed_unless_the_advice_stands(tmp_path: Path) -> None:
+    made = hand(tmp_path)
+    bad = next(t for t in made.study.plan.trials if (t.arm, t.seed) == (SMALL, 1))
+    set_faults(tmp_path, {bad.trial_id: {"raise_at": 256}})
+    assert run_advice(made, Budget(), Scripted([run(SMALL, 1)], [])) == 1
+    set_faults(tmp_path, {})
+    assert run_advice(hand(tmp_path), Budget(), Scripted([])) == 0 and len(log(tmp_path)) == 1
+    # The brain has nothing to say of it; without the samples for it the call goes on with what there is.
+    timing = {"do": "time", "arms": [SMALL], "why": "q"}
+    assert run_advice(hand(tmp_path), Budget(samples=300), Scripted([timing], [])) == 0
+    assert run_advice(hand(tmp_path), Budget(), Scripted([run(LARGE, 2)], [run(LARGE, 2)], [])) == 0
+    assert [(line["what"], line["exit_code"]) for line in log(tmp_path)] == [
+        ([f"{SMALL} seed 1"], 1), ([SMALL], 0), ([f"{SMALL} seed 1"], 0), ([f"{LARGE} seed 2"], 0),
+    ]  # fmt: skip
+
+
+def branch(made: Hand, at_samples: int) -> dict[str, Any]:
+    parent = next(t for t in made.study.plan.trials if (t.arm, t.seed) == (SMALL, 1))
+    return {"do": "branch", "arm": LARGE, "seed": 1, "trial": f"faults-advise/trials/{parent.trial_id}", "why": "r_N",
+            "at_samples": at_samples, "samples": 128, "moments": "restored"}  # fmt: skip
+
+
+def checkpoints(made: Hand) -> RunDir:
+    """Of the parent: whole ones at 128, 256 and 384 samples."""
+    run = RunDir(made.results / branch(made, 0)["trial"])
+    for samples in (128, 256, 384):
+        run.save_checkpoint({"samples": samples, "value": 0.1}, samples, kept=9)
+    return run
+
+
+def branched(results: Path) -> list[int]:
+    plan = read_plan(results / "faults-advise-branches")
+    return [trial.config.first_samples for trial in plan.trials] if plan else []
+
+
+def test_a_branch_starts_at_the_nearest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    made = hand(tmp_path)
+    run = checkpoints(made)
+    whole = run.checkpoint_path(256).read_bytes()
+    run.checkpoint_path(256).write_bytes(whole[:-100])
+    turned = run.checkpoint_path(384).read_bytes()
+    place = turned.index(b"samples")  # inside of the pickle, which the archive has a checksum of
+    run.checkpoint_path(384).write_bytes(turned[:place] + b"S" + turned[place + 1 :])
+    assert run_advice(made, Budget(), Scripted([branch(made, 300)], [])) == 0
+    assert branched(tmp_path) == [128]
+
+
+def test_without_checkpoints_the_advice_goes_on_without_branches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, asked = hand(tmp_path), []
+
+    def ask(folder: Path, workers: int) -> Answer:
+        points = json.loads((folder / "advise.json").read_text())["branch_points"]
+        asked.append(points)
+        done = len(list(folder.glob("trials/*/outcome.json")))
+        items = [branch(made, 256), branch(made, 384)] if points else [run(LARGE, 2)][done:]
+        return Answer.of({"next": items, "separated": False}, "")
+
+    assert run_advice(made, Budget(), ask) == 0
+    assert asked == [1, 1, 0, 0] and branched(tmp_path) == []
+    printed = capsys.readouterr().out
+    assert printed.count("it has no whole checkpoint") == printed.count("goes on without these branches") == 1
+    # The next call asks for them once more, for there may be checkpoints again.
+    checkpoints(made)
+    asked.clear()
+    assert run_advice(hand(tmp_path), Budget(), ask) == 0
+    assert asked[0] == 1 and branched(tmp_path) == [256, 384]
+
+
+def test_a_branch_that_failed_is_run_again_too(tmp_path: Path) -> None:
+    made = hand(tmp_path)
+    checkpoints(made)
+    set_faults(tmp_path, {"*": {"raise_at": 128}})
+    assert run_advice(made, Budget(), Scripted([branch(made, 256)], [])) == 1
+    set_faults(tmp_path, {})
+    assert run_advice(hand(tmp_path), Budget(), Scripted([run(LARGE, 2)], [run(LARGE, 2)], [])) == 0
+    assert [(line["do"], line["exit_code"]) for line in log(tmp_path)] == [("branch", 1), ("branch", 0), ("run", 0)]
+
+
+def test_the_step_of_a_killed_call_is_kept_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.advise.loop._Procedure._keep", lambda *_: None)
+    assert run_advice(hand(tmp_path), Budget(), Scripted([run(SMALL, 1)], [])) == 0
+    monkeypatch.undo()
+    step = tmp_path / "faults-advise" / "advise.step.json"
+    content = json.loads(step.read_text())
+    step.write_text(json.dumps(content | {"began_s": content["began_s"] - 40}))
+    assert log(tmp_path) == []
+    for _ in range(2):
+        assert run_advice(hand(tmp_path), Budget(), Scripted([])) == 0
+        (line,) = log(tmp_path)
+        assert (line["step"], line["what"], line["samples"], line["exit_code"]) == (1, [f"{SMALL} seed 1"], 512, None)
+        assert 40 <= line["seconds"] < 50 and not step.exists()
+    # Killed between the line and the end of the step: the line is there.
+    step.write_text(json.dumps(content))
+    assert run_advice(hand(tmp_path), Budget(), Scripted([])) == 0 and len(log(tmp_path)) == 1

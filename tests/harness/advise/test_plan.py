@@ -59,6 +59,34 @@ def test_what_is_left_out_is_told() -> None:
         study(arms=[{"batch.num_prompts": 4}, {"batch.num_prompts": 16, "optimizer.lr_rule": "fixed"}])
 
 
+REFERENCE: dict[str, Any] = {"batch.num_prompts": 4, "algorithm.name": "ppo"}
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"sampling.temperature": 0.7}, "sampling.temperature 0.7, where the reference has 1"),
+        ({"algorithm.name": "ppo_ewma"}, "algorithm.name ppo_ewma, where the reference has ppo"),
+        ({"algorithm.correction": "truncated"}, "algorithm.correction truncated, where the reference has none"),
+        ({"algorithm.critic.lr": 5e-3}, "algorithm.critic.lr 0.005, where the reference has none"),
+        ({"optimizer.betas": [[0.9, 0.95]]}, "optimizer.betas [0.9, 0.95], where the reference has [0.9, 0.999]"),
+        ({"optimizer.clip_norm": 1.0}, "optimizer.clip_norm 1, where the reference has none"),
+        ({"batch.mini_batch_size": 8}, "batch.mini_batch_size 8, where the reference has none"),
+        ({"task.num_digits": 3}, "task.num_digits 3, where the reference has 6"),
+        ({"model.warm_start.steps": 9}, "model.warm_start.steps 9, where the reference has 5"),
+        ({"batch.micro_batch_size_per_gpu": 8, "batch.gen_batch": 16}, ""),
+        ({"execution.mode": "streaming", "execution.streaming.order": "prompt", "statistics.every_samples": 0}, ""),
+        ({"algorithm.critic.lr_rule": "sqrt"}, ""),  # what it is where nothing says so
+    ],
+)
+def test_an_arm_that_learns_otherwise_is_no_candidate(own: dict[str, Any], why: str) -> None:
+    arms = [REFERENCE, REFERENCE | {"batch.num_prompts": 8}, REFERENCE | {"batch.num_prompts": 16} | own]
+    found = study(arms=arms, reference={"batch.num_prompts": 4}, model={"warm_start": {"steps": 5}})
+    assert list(found.left_out.values()) == ([why] if why else [])
+    batches = {trial.config.batch.num_prompts for trial in found.plan.trials}
+    assert batches == ({4, 8} if why else {4, 8, 16})
+
+
 def test_the_references_trials_keep_checkpoints_on_the_grid_and_the_others_two() -> None:
     for trial in study(budget_samples=2048).plan.trials:
         execution = trial.config.execution
@@ -97,35 +125,33 @@ BRANCH: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_branch_starts_at_the_nearest_checkpoint_and_is_a_trial_of_its_arm() -> None:
-    trial = branch_trial(study(), BRANCH, [64, 128, 384, 448])
+def test_a_branch_starts_at_a_checkpoint_and_is_a_trial_of_its_arm() -> None:
+    trial = branch_trial(study(), BRANCH, 384)
     assert trial.arm == "P16-G4-sqrt-lr1e-3-b384" and trial.trial_id.startswith("P16-G4-sqrt-lr1e-3-b384-s1000-")
     config = trial.config
     assert config.branch is not None and (config.branch.at_samples, config.budget_samples) == (384, 384 + 256)
     assert (config.optimizer.lr, config.num_rollout_batches, config.stop_past_target_frac) == (2e-3, 4, None)
     assert (trial.axes["branch_of"], trial.axes["branch_at"]) == ("P16-G4-sqrt-lr1e-3", 384)
     plan = extended(study().plan, "small-advise-branches", "?", None, [trial])
-    again = extended(study().plan, "small-advise-branches", "?", plan, [trial, branch_trial(study(), BRANCH, [64])])
+    again = extended(study().plan, "small-advise-branches", "?", plan, [trial, branch_trial(study(), BRANCH, 64)])
     assert [t.arm for t in again.trials] == ["P16-G4-sqrt-lr1e-3-b384", "P16-G4-sqrt-lr1e-3-b64"]
     assert Plan.from_json(again.to_json()) == again
 
 
 def test_a_branch_goes_on_as_it_was_begun_when_its_estimates_have_changed() -> None:
-    begun = branch_trial(study(), BRANCH, [384])
+    begun = branch_trial(study(), BRANCH, 384)
     plan = extended(study().plan, "small-advise-branches", "?", None, [begun])
-    later = branch_trial(study(), BRANCH | {"noise_scale": 70.0, "samples": 320}, [384])
+    later = branch_trial(study(), BRANCH | {"noise_scale": 70.0, "samples": 320}, 384)
     assert later.trial_id != begun.trial_id and as_begun(plan, later) is begun and as_begun(None, later) is later
     for other in ({"seed": 1001}, {"moments": "restored"}, {"trial": "small-advise/trials/P5"}):
-        assert as_begun(plan, trial := branch_trial(study(), BRANCH | other, [384])) is trial
+        assert as_begun(plan, trial := branch_trial(study(), BRANCH | other, 384)) is trial
 
 
 def test_a_branch_of_what_is_no_trial_is_refused() -> None:
     with pytest.raises(InputError, match="asks for P9 with seed 1000, which is not in the plan"):
-        branch_trial(study(), BRANCH | {"arm": "P9"}, [64])
-    with pytest.raises(InputError, match="no checkpoint to branch from"):
-        branch_trial(study(), BRANCH, [])
+        branch_trial(study(), BRANCH | {"arm": "P9"}, 64)
     with pytest.raises(ValueError, match="String should match pattern"):
-        branch_trial(study(), BRANCH | {"trial": "../../trials/x"}, [64])
+        branch_trial(study(), BRANCH | {"trial": "../../trials/x"}, 64)
 
 
 def test_speed_is_measured_with_fewer_places_in_flight() -> None:
