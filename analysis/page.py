@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import math
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from analysis.records import number as number_of
+from analysis.records import read_object
 from analysis.words import interval, number
 
 
@@ -42,3 +46,19 @@ def replace_file(path: Path, text: str) -> None:
     partial = path.with_suffix(path.suffix + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def keep_other_target(file: Path, target: float) -> list[Path]:
+    """Move the folder of a report of another target out of the way; returns where it is now, [] where there is none.
+
+    An earlier one of that target, from the same records, gives way to it.
+    """
+    folder, stated = file.parent, read_object(file).get("target")
+    found = number_of(stated.get("value")) if isinstance(stated, dict) else math.nan
+    if math.isnan(found) or found == target:
+        return []
+    kept = folder.with_name(f"{folder.name}_target_{found:g}")
+    if kept.exists():
+        shutil.rmtree(kept)
+    folder.rename(kept)
+    return [kept]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ from analysis.figures import draw_all
 from analysis.findings_words import trace_digits
 from analysis.growth_words import growth_rows
 from analysis.load import Sweep
-from analysis.page import images, replace_file, template
+from analysis.page import images, keep_other_target, replace_file, template
 from analysis.profile_figure import draw_profile
-from analysis.records import number as number_in
-from analysis.records import read_object
 from analysis.results import analyse
 from analysis.series import OF_LEARNING, series_names
 from analysis.target_words import target_rows, target_sentence
@@ -32,7 +28,7 @@ def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     results = analyse(sweep)
     report, tables = results.report, results.tables
     folder = sweep.path / "report"
-    kept = keep_other_target(folder, sweep.target)
+    kept = keep_other_target(folder / "report.json", sweep.target)
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.to_csv(folder / "tables" / f"{name}.csv", index=False)
@@ -43,22 +39,6 @@ def write_report(sweep: Sweep) -> tuple[dict[str, Any], list[Path]]:
     replace_file(page, render_page(report, figures))
     replace_file(data, json.dumps(report, indent=1, allow_nan=False) + "\n")
     return report, [page, data, folder / "tables", folder / "figures", *kept]
-
-
-def keep_other_target(folder: Path, target: float) -> list[Path]:
-    """Move a report of another target out of the way; returns where it is now, [] where there is none.
-
-    An earlier one of that target, from the same records, gives way to it.
-    """
-    stated = read_object(folder / "report.json").get("target")
-    found = number_in(stated.get("value")) if isinstance(stated, dict) else math.nan
-    if math.isnan(found) or found == target:
-        return []
-    kept = folder.with_name(f"{folder.name}_target_{found:g}")
-    if kept.exists():
-        shutil.rmtree(kept)
-    folder.rename(kept)
-    return [kept]
 
 
 def render_page(report: Mapping[str, Any], figures: list[Path]) -> str:

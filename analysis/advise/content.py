@@ -11,20 +11,29 @@ from analysis.advise.changes import changes
 from analysis.advise.decide import Decision
 from analysis.advise.evidence import Evidence
 from analysis.advise.model import Posterior, posterior
+from analysis.advise.obstacle import obstacle
 from analysis.advise.proposals import propose
 from analysis.advise.read import folder_beside, samples_used
 from analysis.advise.unknown import unknown
 from analysis.penalty import Interval
 from analysis.plain import interval_json, plain
 from analysis.profile_file import read_profile
-from analysis.records import read_lines
+from analysis.records import number, read_lines
+
+# What is said of an arm where nothing can be.
+_NOTHING = dict.fromkeys(("probability_best", "probability_within_tolerance"))
+_NOTHING |= dict.fromkeys(("r_N", "r_T", "breaks", "samples_to_target"), interval_json(Interval()))
 
 
 def build_advice(advice: Advice) -> dict[str, Any]:
     """Everything advice.json holds but its words."""
-    stage, items = propose(advice)
     decision, rates = advice.decision, advice.rates
+    in_the_way = obstacle(advice)
+    stage, items = ("done", []) if in_the_way else propose(advice)
     alone = posterior(replace(decision.evidence, runs={}, branches={}))
+    arms = [_arm(advice, decision, alone, c.arm) for c in advice.arms]
+    if in_the_way and not decision.reached(advice.reference):
+        arms = [arm | _NOTHING for arm in arms]  # what the prior alone says of them is no finding
     content = {
         "format": 1,
         "sweep": advice.sweep.name,
@@ -35,20 +44,20 @@ def build_advice(advice: Advice) -> dict[str, Any]:
         "stage": stage,
         "rate": {"chosen": rates.chosen, "why": rates.why, "grid": rates.grid, "wanted": rates.wanted},
         "advice": _advised(advice, decision),
-        "expected_fastest": decision.leader,
+        "expected_fastest": None if in_the_way else decision.leader,
         "separated": decision.separated,
         "confidence": advice.settings.confidence,
         "tolerance": advice.settings.tolerance,
-        "why": _why(advice, stage),
-        "arms": [_arm(advice, decision, alone, c.arm) for c in advice.arms],
-        "left_out": list(dict.fromkeys([*advice.settings.left_out, *advice.candidates.left_out])),
+        "why": in_the_way or _why(advice, stage, items),
+        "arms": arms,
+        "left_out": {**advice.settings.left_out, **advice.candidates.left_out},
         "noise_scale": _noise(advice),
         "seed_sd": decision.posterior.seed_sd,
         "branches": [vars(branch) for branch in advice.branches],
         "checks": [vars(one) | {"agrees": one.agrees} for one in decision.checks],
         "next": items,
         "cost": _cost(advice),
-        "changes": changes(advice),
+        "changes": [] if in_the_way else changes(advice),
         "unknown": unknown(advice),
         "assumptions": list(advice.sweep.assumptions),
     }
@@ -76,6 +85,7 @@ def _brief(advice: Advice, decision: Decision, arm: str) -> dict[str, Any]:
     found = {name: axes[name] for name in ("num_prompts", "group_size", "train_batch", "lr", "lr_rule")}
     return {"arm": arm, **found, "gen_batch": configured(advice.own, arm, "batch", "gen_batch")} | {
         "r_T": interval_json(decision.r_T(arm)),
+        "breaks": interval_json(decision.breaks(arm)),
         "probability_best": decision.probability_best[arm],
     }
 
@@ -100,7 +110,8 @@ def _gen_batch(advice: Advice, arm: str) -> int | None:
 def _arm(advice: Advice, decision: Decision, alone: Posterior, arm: str) -> dict[str, Any]:
     evidence = decision.evidence
     axes, timed = advice.own.arms.loc[arm], arm in decision.timed
-    sample, local = evidence.runs.get(arm), evidence.branches.get(evidence.of(arm).learns_as)
+    runs = [trial for trial in advice.study.trials if trial.arm == arm] if advice.study else []
+    local = evidence.branches.get(evidence.of(arm).learns_as)
     branch = Interval()
     if local is not None:
         half = 1.96 * math.hypot(local.sd, decision.prior.branch_sd)
@@ -116,8 +127,10 @@ def _arm(advice: Advice, decision: Decision, alone: Posterior, arm: str) -> dict
         "r_T": interval_json(decision.r_T(arm)),
         "probability_best": decision.probability_best.get(arm),
         "probability_within_tolerance": decision.within(arm) if timed else None,
-        "runs": 0 if sample is None else sample.size,
-        "reached": 0 if sample is None else len(sample.values),
+        "runs": len(runs),
+        "reached": sum(trial.crossing.censored != "right" for trial in runs),
+        "broke": evidence.broke.get(arm, 0),
+        "breaks": interval_json(decision.breaks(arm)),
         "measured_r_N": interval_json(_measured(advice, arm)),
         "branches": sum(branch.arm == arm for branch in advice.branches),
         "branch_r_N": interval_json(branch),
@@ -156,7 +169,7 @@ def _noise(advice: Advice) -> dict[str, Any]:
     return {"estimate": math.exp(noise.log_scale), "ci95": [low, high], "between_frac": noise.between_frac}
 
 
-def _why(advice: Advice, stage: str) -> str:
+def _why(advice: Advice, stage: str, items: list[Any]) -> str:
     decision = advice.decision
     if decision.separated and decision.advised is not None:
         return (
@@ -167,16 +180,17 @@ def _why(advice: Advice, stage: str) -> str:
         "rate": "the learning rate is still being tuned",
         "reference": "the reference has too few runs",
         "timing": "the speed of the candidates is not known yet",
+        "rounds": "the speed of the fastest candidates is not known well enough",
         "branches": "branches are missing",
         "runs": "the fastest arm is not told apart yet",
         "done": "every seed that may be used has been, and the arms are not told apart",
     }
     if decision.timed and decision.leader is None:
         return "no candidate is expected to reach the target within its budget"
-    if not decision.timed:
-        return (
-            texts.get(stage, "") if stage != "done" else "no seconds were recorded: which arm is fastest is not known"
-        )
+    if stage == "done" and not decision.timed:
+        return "no seconds were recorded: which arm is fastest is not known"
+    if stage == "timing":
+        stage = "done" if items[0]["do"] == "profile" else "rounds" if "rounds" in items[0] else stage
     return texts[stage]
 
 
@@ -189,9 +203,8 @@ def _cost(advice: Advice) -> dict[str, Any]:
         seeds = advice.settings.most_seeds
         full = int(seeds * sum(known)) if len(known) == len(budgets) else None
     lines, _ = read_lines(advice.sweep.path / "advise.log.jsonl")
-    steps = [
-        line["seconds"] for line in lines if isinstance(line, dict) and isinstance(line.get("seconds"), int | float)
-    ]
+    told = [number(line.get("seconds")) for line in lines if isinstance(line, dict)]
+    steps = [seconds for seconds in told if seconds >= 0]
     return {
         "samples": samples,
         "trial_seconds": seconds,

@@ -188,7 +188,9 @@ class Decision:
         return self._timed_ratio(self.log_T, arm, other)
 
     def breaks(self, arm: str) -> Interval:
-        """The chance that a run of the arm breaks: mean and central 95%."""
+        """The chance that a run of the arm breaks: mean and central 95%; nothing where rates are not known."""
+        if not self.break_chance.any():
+            return Interval()
         chance_D = self.break_chance[:, [c.arm for c in self.evidence.candidates].index(arm)]
         low, high = np.quantile(chance_D, [0.025, 0.975]).tolist()
         return Interval(float(chance_D.mean()), low, high)

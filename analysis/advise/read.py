@@ -22,7 +22,9 @@ from analysis.scales import Scales
 from analysis.study import BATCH_AXES, Study
 from analysis.throughput import Clock
 
-SYSTEM_AXES = ("batch.micro_batch_size_per_gpu",)
+SYSTEM_AXES = ("batch.micro_batch_size_per_gpu", "gpus")
+RULES = ("lr_rule", "critic_lr_rule")
+MINI_BATCHES = ("mini_batch_size", "batch.mini_batch_size")
 RATE_AXES = ("lr_ref", "optimizer.lr_ref", "optimizer.lr", "critic_lr_ref")
 # log of a noise scale whose interval is not known: between seeds of one arm it differs by about a fifth.
 LONE_NOISE_SD = 0.3
@@ -58,9 +60,18 @@ def restricted(sweep: Sweep, arms: Sequence[str], reference: str) -> Sweep:
     )
 
 
+def _told(row: Mapping[str, Any], name: str) -> str:
+    """A value as text; mini-batches, which grow with the batch, as optimizer steps to a batch."""
+    value = row[name]
+    if name in MINI_BATCHES and isinstance(value, int | float) and value > 0:
+        return f"{row['train_batch'] / value:g} to a batch"
+    none = value is None or (isinstance(value, float) and math.isnan(value))
+    return "none" if none else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 @dataclass(frozen=True)
 class Candidates:
-    """The arms of a plan that an advice is about: those of the reference's rule, by base rate; the others left out."""
+    """The arms of a plan that an advice is about, by base rate: those that learn as the reference does."""
 
     sweep: Sweep
 
@@ -70,18 +81,24 @@ class Candidates:
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
-        """The arms with the learning-rate rules of the reference, in plan order."""
-        own = self._rules(self.sweep.reference_arm)
-        return tuple(arm for arm in self._rows if self._rules(arm) == own)
+        """The arms that differ from the reference in batch, rate and settings of the system alone, in plan order."""
+        return tuple(arm for arm in self._rows if arm not in self.left_out)
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The arms of another rule: controls."""
-        return tuple(arm for arm in self._rows if arm not in self.kept)
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """The other arms, and why each is none: another learning-rate rule, temperature, algorithm and so on."""
+        return {arm: why for arm in self._rows if (why := self._why_not(arm))}
 
-    def _rules(self, arm: str) -> tuple[str, str]:
-        row = self._rows[arm]
-        return str(row["lr_rule"]), str(row.get("critic_lr_rule", ""))
+    def _why_not(self, arm: str) -> str:
+        own, asked = self._rows[arm], self._rows[self.sweep.reference_arm]
+        for name in sorted(own, key=lambda name: name not in RULES):  # a rule first
+            kept = name in (*BATCH_AXES, *RATE_AXES, *SYSTEM_AXES) or str(name).startswith(("execution.", "branch"))
+            if kept or name == "batch.gen_batch":
+                continue
+            value, wanted = (_told(row, name) for row in (own, asked))
+            if value != wanted:
+                return f"{name} {value}, where the reference has {wanted}"
+        return ""
 
     @cached_property
     def rates(self) -> dict[float, tuple[str, ...]]:

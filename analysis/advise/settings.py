@@ -21,6 +21,7 @@ class Settings(BaseModel):
 
     rates: factors of the reference's learning rate. tolerance: an arm within this share of the fastest is as good.
     confidence: the probability of that at which the advice stands. branches, speed: folders of sweeps beside this one.
+    left_out: arms of the sweep file that are no candidates, and why.
     owned: whether the harness runs what is proposed; without advise.json the records are somebody else's.
     """
 
@@ -30,15 +31,15 @@ class Settings(BaseModel):
     most_seeds: Count = 5
     rate_seeds: Count = 1
     reference_seeds: Count = 3
-    branch_points: Annotated[int, Field(ge=0, le=10)] = 2
+    branch_points: Annotated[int, Field(ge=0, le=10)] = 1
     branch_moments: Moments = "rescaled"
     tolerance: Share = 0.10
     confidence: Share = 0.95
     past_target: Positive = 0.5
     branches: str | None = None
     speed: str | None = None
-    left_out: tuple[str, ...] = ()
-    full_sweep_samples: int | None = None
+    left_out: dict[str, str] = {}
+    full_sweep_samples: Annotated[int, Field(ge=1)] | None = None
     owned: bool = False
 
 

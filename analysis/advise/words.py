@@ -10,6 +10,8 @@ from analysis.labels import short_number
 from analysis.words import interval, listed, number
 
 Content = Mapping[str, Any]
+# A chance that a run breaks is said from here on.
+NOTABLE = 0.05
 
 
 def headline(content: Content) -> str:
@@ -29,7 +31,7 @@ def describe(arm: Mapping[str, Any]) -> str:
 def _use(content: Content) -> str:
     arm = content["advice"]
     if arm is None:
-        return f"No batch can be advised for {_goal(content)} yet: {content['why']}."
+        return f"No advice yet for {_goal(content)}: {content['why']}."
     shape = f"P = {arm['num_prompts']:,} prompts with G = {arm['group_size']} responses each"
     rate = "" if arm["lr"] is None else f", learning rate {short_number(arm['lr'])} ({arm['lr_rule']} rule)"
     flight = f", at most {arm['gen_batch']:,} in flight" if arm["gen_batch"] else ""
@@ -44,7 +46,7 @@ def _use(content: Content) -> str:
         text = f"{text} Of {describe(other)} {ratio} of the reference's time is expected, but it has too few runs yet."
     if arm["arm"] == content["reference_arm"]:
         sooner = ", and no candidate is expected to be faster" if content["expected_fastest"] == arm["arm"] else ""
-        return f"{text} It is the reference{sooner}."
+        return f"{text} That is the batch of the reference{sooner}."
     within = interval(arm["r_T"]).replace("(", "(95% interval ")
     reference = rows[content["reference_arm"]]
     return f"{text} It reaches {_goal(content)} in {within} of the time of the reference, {describe(reference)}."
@@ -60,11 +62,23 @@ def _sureness(content: Content) -> list[str]:
     found = [f"The probability that it is within {share} of the fastest candidate is {sure}{needed}."]
     if not content["separated"] and content["stage"] == "done":
         found.append(f"That is as far as it goes: {content['why']}.")
+    if (arm["breaks"]["estimate"] or 0) > NOTABLE:
+        found.append(_breaks(content))
     second, ratio = arm["runner_up"], interval(arm["over_runner_up"]).replace("(", "(95% interval ")
     found.append(f"The runner-up is {describe(second)}: the advised one takes {ratio} of its time.")
     if not content["owned"] and arm["runs"] < 2:
         found.append("It rests on one run of that batch.")
     return found
+
+
+def _breaks(content: Content) -> str:
+    arm = next(row for row in content["arms"] if row["arm"] == content["advice"]["arm"])
+    low, high = (percent(limit) for limit in arm["breaks"]["ci95"])
+    runs = f"{arm['broke']} of its {arm['runs']} runs did" if arm["broke"] else f"none of its {arm['runs']} runs did"
+    return (
+        f"A run of it may break, so that it never arrives: with probability {percent(arm['breaks']['estimate'])} "
+        f"({low} to {high}; {runs}), which its time includes."
+    )
 
 
 def percent(share: float) -> str:
@@ -104,7 +118,8 @@ def sentences(content: Content) -> list[str]:
     """The rest of the head of the page."""
     found = [_rate(content), *_checks(content), *_next(content)]
     if content["left_out"]:
-        found.append(f"Left out, since they follow another learning-rate rule: {listed(content['left_out'])}.")
+        told = [f"{arm} ({why})" for arm, why in content["left_out"].items()]
+        found.append(f"Left out: {listed(told[:4])}{_more(len(told) - 4)}.")
     return [sentence for sentence in found if sentence]
 
 

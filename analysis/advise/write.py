@@ -13,7 +13,7 @@ from analysis.advise.advice import Advice
 from analysis.advise.content import build_advice
 from analysis.advise.figures import draw_advice
 from analysis.advise.words import change_sentence, headline, percent, proposal, sentences
-from analysis.page import images, replace_file, template
+from analysis.page import images, keep_other_target, replace_file, template
 
 CAPTIONS = (
     (
@@ -29,10 +29,14 @@ CAPTIONS = (
 
 
 def write_advice(advice: Advice) -> tuple[dict[str, Any], list[Path]]:
-    """Write <sweep>/advice. Returns advice.json's content and the paths written."""
+    """Write <sweep>/advice. Returns advice.json's content and the paths written.
+
+    An advice that is there for another target is kept beside it, as <sweep>/advice_target_<its target>.
+    """
     content = build_advice(advice)
     content |= {"headline": headline(content), "sentences": sentences(content)}
     folder = advice.sweep.path / "advice"
+    kept = keep_other_target(folder / "advice.json", advice.sweep.target)
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in tables(content).items():
         table.to_csv(folder / "tables" / f"{name}.csv", index=False)
@@ -41,7 +45,7 @@ def write_advice(advice: Advice) -> tuple[dict[str, Any], list[Path]]:
     replace_file(page, render_page(content, figures))
     # Last: who waits for the answer finds the rest of it there.
     replace_file(data, json.dumps(content, indent=1, allow_nan=False) + "\n")
-    return content, [page, data, folder / "tables", folder / "figures"]
+    return content, [page, data, folder / "tables", folder / "figures", *kept]
 
 
 def tables(content: Mapping[str, Any]) -> dict[str, pd.DataFrame]:

@@ -62,7 +62,7 @@ class Study:
             **self.sweep.advise.model_dump(mode="json"),
             "branches": self.branches,
             "speed": self.speed,
-            "left_out": list(self.left_out),
+            "left_out": dict(self.left_out),
             "full_sweep_samples": self.full_sweep_samples,
             "workers": workers,
         }

@@ -16,7 +16,7 @@ def known(content: Mapping[str, Any], cost: Cost) -> str:
     """What is known so far, and what it has cost."""
     advice = content.get("advice")
     found = f"{content.get('stage', '')}: {content.get('why', '')}"
-    if advice:
+    if advice and advice.get("runner_up"):  # alone it was compared with nothing
         ratio = (advice.get("r_T") or {}).get("estimate")
         speed = "" if ratio is None else f", r_T {ratio:.2f}"
         sure = advice.get("probability_within_tolerance")
