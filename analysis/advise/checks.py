@@ -97,9 +97,9 @@ def _branches(evidence: Evidence, predicted: Posterior, prior: Prior) -> Check:
     if not arms:
         return Check("branches against the noise scale", {}, 1.0)
     w_OA = np.array([predicted.contrast(evidence.of(arm).learns_as, reference) for arm in arms])
-    value_O = np.array([evidence.branches[arm].log_r_N for arm in arms])
-    own_O = np.array([evidence.branches[arm].sd ** 2 + prior.branch_sd**2 for arm in arms])
-    z_O, p = _joint(predicted, w_OA, value_O, own_O)
+    value_O = np.array([evidence.branches[arm].log_r_N for arm in arms]) - prior.branch_shift
+    own_OO = np.diag([evidence.branches[arm].sd ** 2 + prior.branch_sd**2 for arm in arms]) + prior.branch_shift_sd**2
+    z_O, p = _joint(predicted, w_OA, value_O, own_OO)
     return Check("branches against the noise scale", dict(zip(arms, z_O.tolist(), strict=True)), p)
 
 
@@ -120,7 +120,7 @@ def _runs(name: str, evidence: Evidence, rest: Evidence, learners: list[str], pr
     p = 1.0
     if known:
         w_OA = np.array([predicted.contrast(learner) for learner in known])
-        z_O, p = _joint(predicted, w_OA, np.array(means), np.array(own))
+        z_O, p = _joint(predicted, w_OA, np.array(means), np.diag(own))
         z |= dict(zip(known, z_O.tolist(), strict=True))
     return Check(name, {learner: z[learner] for learner in learners}, min(p, worst))
 
@@ -136,14 +136,14 @@ def _each(evidence: Evidence, learners: list[str], prior: Prior) -> Check:
     return Check("each arm's runs against all else", z, min(smallest * len(learners), 1.0))
 
 
-def _joint(predicted: Posterior, w_OA: np.ndarray, value_O: np.ndarray, own_O: np.ndarray) -> tuple[np.ndarray, float]:
-    """(z of each observation, p of all by chi-square) under the mixture's mean and covariance."""
+def _joint(predicted: Posterior, w_OA: np.ndarray, value_O: np.ndarray, own_OO: np.ndarray) -> tuple[np.ndarray, float]:
+    """(z of each observation, p of all by chi-square) under the mixture's mean and covariance and their own errors'."""
     mean_KO = predicted.mean_KA @ w_OA.T
     mean_O = predicted.weight_K @ mean_KO
     cov_KOO = w_OA @ predicted.cov_KAA @ w_OA.T
     off_KO = mean_KO - mean_O
     cov_OO = np.tensordot(predicted.weight_K, cov_KOO + off_KO[:, :, None] * off_KO[:, None, :], axes=1)
-    cov_OO += np.diag(own_O)
+    cov_OO += own_OO
     error_O = value_O - mean_O
     distance = float(error_O @ np.linalg.solve(cov_OO, error_O))
     return error_O / np.sqrt(np.diag(cov_OO)), float(chi2.sf(distance, len(value_O)))

@@ -10,7 +10,7 @@ from analysis.advise.advice import Advice, configured
 from analysis.advise.changes import changes
 from analysis.advise.decide import Decision
 from analysis.advise.evidence import Evidence
-from analysis.advise.model import Posterior, posterior
+from analysis.advise.model import Posterior, Prior, posterior
 from analysis.advise.obstacle import obstacle
 from analysis.advise.proposals import propose
 from analysis.advise.read import folder_beside, samples_used
@@ -54,6 +54,7 @@ def build_advice(advice: Advice) -> dict[str, Any]:
         "noise_scale": _noise(advice),
         "seed_sd": decision.posterior.seed_sd,
         "branches": [vars(branch) for branch in advice.branches],
+        "branch_shift": _branch_shift(decision.prior),
         "checks": [vars(one) | {"agrees": one.agrees} for one in decision.checks],
         "next": items,
         "cost": _cost(advice),
@@ -107,6 +108,13 @@ def _gen_batch(advice: Advice, arm: str) -> int | None:
     return best if (rates[best].ci95[0] or 0.0) > usual.ci95[1] else own
 
 
+def _branch_shift(prior: Prior) -> dict[str, float]:
+    """The factor by which the branches of one run are thought to be slower than whole runs, with its 95% interval."""
+    half = 1.96 * prior.branch_shift_sd
+    logs = {"factor": prior.branch_shift, "low": prior.branch_shift - half, "high": prior.branch_shift + half}
+    return {name: math.exp(value) for name, value in logs.items()}
+
+
 def _arm(advice: Advice, decision: Decision, alone: Posterior, arm: str) -> dict[str, Any]:
     evidence = decision.evidence
     axes, timed = advice.own.arms.loc[arm], arm in decision.timed
@@ -114,8 +122,9 @@ def _arm(advice: Advice, decision: Decision, alone: Posterior, arm: str) -> dict
     local = evidence.branches.get(evidence.of(arm).learns_as)
     branch = Interval()
     if local is not None:
-        half = 1.96 * math.hypot(local.sd, decision.prior.branch_sd)
-        limits = [math.exp(local.log_r_N + z) for z in (-half, 0.0, half)]
+        prior = decision.prior
+        half = 1.96 * math.hypot(local.sd, prior.branch_sd, prior.branch_shift_sd)
+        limits = [math.exp(local.log_r_N - prior.branch_shift + z) for z in (-half, 0.0, half)]
         branch = Interval(None, limits[1], None, "lower") if local.beyond else Interval(limits[1], limits[0], limits[2])
     return {
         "arm": arm,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.advise.model import FITTED
 from analysis.simulate import evaluation_grid, true_score
 from tests.analysis.synthetic import ArmTruth, SweepTruth, timing_line, trial_records, write_trial
 
@@ -97,7 +98,7 @@ def arm_of(trial: dict[str, Any]) -> ArmTruth:
 
 
 def branch(folder: Path, item: dict[str, Any], trial: dict[str, Any], arm: ArmTruth, truth: SweepTruth) -> None:
-    """Its scores are those of the reference's curve, r_N times slower from at_samples on."""
+    """Its scores are those of the reference's curve, r_N times slower from at_samples on and as much as all branches."""
     beside = folder.parent / f"{folder.name}-branches"
     begun = item["at_samples"]
     told = {name: item[name] for name in ("trial", "at_samples", "moments", "noise_scale")}
@@ -111,7 +112,7 @@ def branch(folder: Path, item: dict[str, Any], trial: dict[str, Any], arm: ArmTr
     beside.mkdir(exist_ok=True)
     path.write_text(json.dumps(plan | {"trials": [*plan["trials"], own]}))
     later = evaluation_grid(arm.train_batch, 256, item["samples"])
-    progress = (begun + later / arm.r_N) / truth.reference_samples
+    progress = (begun + later / (arm.r_N * math.exp(FITTED.branch_shift))) / truth.reference_samples
     records = [
         {
             "kind": "eval",

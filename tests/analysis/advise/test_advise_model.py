@@ -63,9 +63,21 @@ def test_a_bound_moves_the_mean_by_the_moments_of_the_cut_normal() -> None:
 def test_a_branch_counts_with_its_own_and_the_common_error() -> None:
     """Prediction 0.02, branch 0.05^2 + 0.15^2 = 0.025 (as set here): 0.02 / 0.045 of the way."""
     local = {"P32": LocalRatio(math.log(1.375) + 0.45, 0.05)}
-    post = posterior(evidence(branches=local), replace(STIFF, branch_sd=0.15))
+    post = posterior(evidence(branches=local), replace(STIFF, branch_shift=0.0, branch_shift_sd=0.0, branch_sd=0.15))
     mean, _ = post.moments(post.contrast("P32", "P8"))
     assert mean - math.log(1.375) == pytest.approx(0.2, abs=5e-3)
+
+
+def test_branches_that_all_err_by_the_same_say_nothing_of_the_reference() -> None:
+    """Each shows log r_N + b: where b may be anything their differences are left, and the formula's r_N stays."""
+    local = {arm: LocalRatio(math.log((8 * int(arm[1:]) + 448) / 512) + 1.2, 0.05) for arm in ("P16", "P32")}
+    open_ = replace(STIFF, branch_shift=0.0, branch_shift_sd=10.0, branch_sd=0.05)
+    for prior in (open_, replace(open_, branch_shift=1.2, branch_shift_sd=0.0)):
+        post = posterior(evidence(branches=local), prior)
+        mean, _ = post.moments(post.contrast("P32", "P8"))
+        assert mean - math.log(1.375) == pytest.approx(0.0, abs=0.02)
+    known = posterior(evidence(branches=local), replace(open_, branch_shift_sd=0.0))
+    assert known.moments(known.contrast("P32", "P8"))[0] - math.log(1.375) > 0.8
 
 
 def test_neighbours_move_together_and_the_other_side_does_not() -> None:
