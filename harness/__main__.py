@@ -11,7 +11,7 @@ from typing import NoReturn, get_args
 
 import harness
 from harness import dashboard, status_command, sync
-from harness.advise.budget import Budget, parse_budget
+from harness.advise.budget import parse_budget
 from harness.advise.plan import make_study
 from harness.batching import Cadence, resolve_batch
 from harness.config import TrialConfig
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="instead of results")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a dotted name")
         if name == "advise":
-            text = "stop before this is used up, over all calls: 2h, 45m, 90s or 600000samples"
+            text = "stop before this is used up, over all calls: 2h, 45m, 90s or 600000samples; else advise.most_share"
             command.add_argument("--budget", metavar="BUDGET", help=text)
             continue
         command.add_argument("--only", action="append", default=[], metavar="ARM", help="run this arm; repeatable")
@@ -138,7 +138,7 @@ def _profile(args: argparse.Namespace) -> int:
 
 
 def _advise(args: argparse.Namespace) -> int:
-    budget = parse_budget(args.budget) if args.budget is not None else Budget()
+    given = parse_budget(args.budget) if args.budget is not None else None
     study = make_study(load_sweep(args.file, args.set))
     _check(study.plan)
     check_plan(study.plan, args.results / study.plan.sweep)
@@ -148,7 +148,7 @@ def _advise(args: argparse.Namespace) -> int:
     from harness.advise.session import kept_pool
 
     with kept_pool() as open_pool:
-        code = run_advice(Hand(study, args.results, open_pool=open_pool), budget)
+        code = run_advice(Hand(study, args.results, open_pool=open_pool), given or study.budget)
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code

@@ -29,6 +29,11 @@ class AdviseConfig(Strict):
     branch_moments: Moments = Field("rescaled", description="what becomes of Adam's moments (harness.moments)")
     tolerance: float = Field(0.10, gt=0, lt=1, description="an arm within this share of the fastest is as good")
     confidence: float = Field(0.95, gt=0, lt=1, description="probability of that at which the advice stands")
+    most_share: float | None = Field(
+        0.35,
+        gt=0,
+        description="most of the whole sweep's samples where no --budget is given; null: as much as it takes",
+    )
     past_target: float = Field(0.5, gt=0, description="stop_past_target_frac of the trials")
 
     @model_validator(mode="after")

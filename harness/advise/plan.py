@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.advise.budget import Budget
 from harness.arm_names import leaves_of
 from harness.config import SweepConfig, TrialConfig, flatten
 from harness.errors import InputError
@@ -53,6 +54,15 @@ class Study:
     def speed(self) -> str:
         """The name of the sweep that only measures speed."""
         return f"{self.plan.sweep}-speed"
+
+    @property
+    def budget(self) -> Budget:
+        """advise.most_share of the whole sweep, or the rates, the reference and one other arm if that may take more."""
+        advise = self.sweep.advise
+        if advise.most_share is None:
+            return Budget()
+        few = len(advise.rates) + advise.reference_seeds + advise.most_seeds
+        return Budget(max(advise.most_share * self.full_sweep_samples, few * self.sweep.budget_samples))
 
     def as_json(self, workers: int) -> dict[str, Any]:
         """The content of advise.json, which analysis reads."""

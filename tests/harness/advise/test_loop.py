@@ -65,7 +65,12 @@ class Scripted:
         assert (folder / "plan.json").exists() and json.loads((folder / "advise.json").read_text())["format"] == 1
         items = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
-        advice = {"arm": LARGE, "r_T": {"estimate": 0.625}, "probability_within_tolerance": 0.97}
+        advice = {
+            "arm": LARGE,
+            "r_T": {"estimate": 0.625},
+            "runner_up": {"arm": SMALL},
+            "probability_within_tolerance": 0.97,
+        }
         content = {"stage": "runs", "why": "not told apart", "separated": not items, "next": list(items)}
         return Answer.of(content | {"advice": None if items else advice}, "Take P8.")
 

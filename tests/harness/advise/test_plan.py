@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.advise.budget import Budget
 from harness.advise.plan import Study, as_begun, branch_trial, extended, make_study, speed_trials
 from harness.config import SweepConfig
 from harness.errors import InputError
@@ -48,6 +49,13 @@ def test_every_candidate_has_every_rate_and_two_more_at_either_end() -> None:
     assert Plan.from_json(found.plan.to_json()) == found.plan
     # Two candidates with three seeds of 1,024 samples.
     assert found.full_sweep_samples == 6144
+
+
+def test_without_a_budget_a_share_of_the_whole_sweep_is_the_limit() -> None:
+    """Of 2 arms x 30 seeds x 1,024 samples; of 3 seeds the share is less than 3 rates, 2 + 2 seeds of two arms."""
+    assert study(seeds=30).budget == Budget(samples=0.35 * 2 * 30 * 1024)
+    assert study().budget == Budget(samples=(3 + 2 + 2) * 1024)
+    assert study(advise=SWEEP["advise"] | {"most_share": None}).budget == Budget()
 
 
 def test_what_is_left_out_is_told() -> None:
