@@ -36,6 +36,7 @@ class _Row:
 
     trial: PlannedTrial
     begun_s: float
+    attempt: int = 1
     first: Progress | None = None
     first_s: float = 0.0
     now: Progress = field(default_factory=lambda: Progress(0, None))
@@ -82,9 +83,10 @@ class Display:
         """One line, above the table where there is one."""
         self.console.print(plain(text), highlight=False, soft_wrap=True)
 
-    def started(self, trial: PlannedTrial, note: str = "") -> None:
+    def started(self, trial: PlannedTrial, attempt: int = 1) -> None:
         self._queued = [queued for queued in self._queued if queued.trial_id != trial.trial_id]
-        self._rows[trial.trial_id] = _Row(trial, time.monotonic())
+        self._rows[trial.trial_id] = _Row(trial, time.monotonic(), attempt)
+        note = f" (attempt {attempt})" if attempt > 1 else ""
         self.line(f"{self._count()} {trial.arm} seed {trial.seed}: started{note}")
 
     def progressed(self, key: str, progress: Progress) -> None:
@@ -92,6 +94,15 @@ class Display:
         row.now, row.now_s = progress, time.monotonic()
         if row.first is None:
             row.first, row.first_s = row.now, row.now_s
+            self._tell_where_from(row, progress.samples_trained)
+
+    def _tell_where_from(self, row: _Row, samples: int) -> None:
+        """A trial that starts afresh shows itself before its first sample, one that goes on after its first update."""
+        name = f"{self._count()} {row.trial.arm} seed {row.trial.seed}"
+        if samples > row.trial.config.first_samples:
+            self.line(f"{name}: goes on, {samples:,} samples so far")
+        elif row.attempt > 1:
+            self.line(f"{name}: begins again, no checkpoint was left")
 
     def stopped(self, key: str, reason: str) -> None:
         """An attempt ended before its trial did: the trial waits for the next."""

@@ -20,6 +20,8 @@ from harness.sweep_file import load_sweep
 from harness.tables import console, plain
 
 WATCH_EVERY_S = 2.0
+# A narrow screen shows fewer columns; a running trial without a record for this long is worth a word.
+WIDE, SILENT_S = 100, 30.0
 _ORDER: tuple[State, ...] = ("completed", "diverged", "failed", "interrupted", "running", "waiting")
 
 
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     sweep_dir = folder_of(args)
     out = console()
     if not args.watch:
-        out.print(_view(_status(sweep_dir), sweep_dir, whole=True))
+        out.print(_view(_status(sweep_dir), sweep_dir, out.width, whole=True))
         return 0
     with suppress(KeyboardInterrupt):  # the sweep itself goes on
         _watch(out, sweep_dir)
@@ -75,18 +77,18 @@ def _watch(out: Console, sweep_dir: Path) -> None:
     with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
         while not status.is_done:
             if out.is_terminal:
-                live.update(_view(status, sweep_dir, whole=False), refresh=True)
+                live.update(_view(status, sweep_dir, out.width, whole=False), refresh=True)
             else:
                 out.print(plain(_heading(status)))
             time.sleep(WATCH_EVERY_S)
             status = _status(sweep_dir)
-        live.update(_view(status, sweep_dir, whole=True), refresh=True)
+        live.update(_view(status, sweep_dir, out.width, whole=True), refresh=True)
 
 
-def _view(status: SweepStatus, sweep_dir: Path, whole: bool) -> Group:
+def _view(status: SweepStatus, sweep_dir: Path, width: int, whole: bool) -> Group:
     """The heading and the table; not whole: without the trials that are done or wait, to fit a screen."""
     shown = [each for each in status.trials if whole or each.state not in ("completed", "waiting")]
-    table = [_table(shown, status.plan)] if shown else []
+    table = [_table(shown, status.plan, width)] if shown else []
     return Group(plain(_heading(status)), *table, plain(_what_now(status, sweep_dir)))
 
 
@@ -110,33 +112,32 @@ def _what_now(status: SweepStatus, sweep_dir: Path) -> str:
     return "no process is running this sweep: python -m harness sweep with its sweep file goes on with what is missing"
 
 
-def _table(trials: list[TrialStatus], plan: Plan) -> Table:
+def _table(trials: list[TrialStatus], plan: Plan, width: int) -> Table:
     """One row a trial: how it ended or how far it is, and its last value of the target's metric."""
     table = Table(box=None, pad_edge=False)
     for title in ("trial", "state"):
         table.add_column(title, no_wrap=True)
-    for title in ("samples", "of", plan.target.metric, "samples/s", "time left"):
+    score = plan.target.metric.removeprefix("eval/")
+    for title in ("samples", "of", score, "samples/s", "time left") if width >= WIDE else ("samples", score, "left"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for each in trials:
-        is_running = each.state == "running"
-        table.add_row(
-            plain(each.trial.trial_id),
-            each.state,
-            f"{each.samples_trained:,}",
-            f"{each.trial.config.budget_samples:,}",
-            "-" if each.score is None else f"{each.score:.3f}",
-            "-" if each.samples_per_s is None else f"{each.samples_per_s:,.0f}",
-            clock(each.left_s) if is_running and each.left_s is not None else "-",
-            plain(_note(each)),
-        )
+        table.add_row(plain(each.trial.trial_id), each.state, *_figures(each, width), plain(_note(each)))
     return table
+
+
+def _figures(status: TrialStatus, width: int) -> list[str]:
+    samples, of = f"{status.samples_trained:,}", f"{status.trial.config.budget_samples:,}"
+    score = "-" if status.score is None else f"{status.score:.3f}"
+    rate = "-" if status.samples_per_s is None else f"{status.samples_per_s:,.0f}"
+    left = clock(status.left_s) if status.state == "running" and status.left_s is not None else "-"
+    return [samples, of, score, rate, left] if width >= WIDE else [samples, score, left]
 
 
 def _note(status: TrialStatus) -> str:
     """Why it ended, or how long nothing has been heard of it."""
     if status.state == "running":
-        return "" if status.silent_s is None else f"last record {clock(status.silent_s)} ago"
+        return f"silent for {clock(status.silent_s)}" if status.silent_s and status.silent_s >= SILENT_S else ""
     if status.state == "waiting":
         return "goes on from its last checkpoint" if status.samples_trained else ""
     return "" if status.state == "completed" else status.reason

@@ -158,7 +158,7 @@ class TrialQueue:
         owns = directory.relative_to(results).as_posix()
         adds = f"{self._sweep_dir.name}/wandb"
         pool.start(Job(key, f"{__name__}:{attempt.__name__}", arguments, (owns,), (adds,), parent_files(trial.config)))
-        display.started(trial, f" (attempt {work.attempt})" if work.attempt > 1 else "")
+        display.started(trial, work.attempt)
 
     def _handle(self, event: Event, display: Display) -> None:
         match event:

@@ -23,6 +23,7 @@ from harness.worker import environment
 
 OBJECT_STORE_BYTES = 100 * 1024**2  # only small records pass through it
 CONNECT_TIMEOUT_S = 10.0
+START_TRIES, START_EVERY_S = 3, 3.0
 HEAD_TRIES = 3
 HEAD_EVERY_S = 2.0
 TIME_TO_END_S = 10.0
@@ -52,20 +53,25 @@ def connect(execution: ExecutionConfig) -> None:
         cpus = len(os.sched_getaffinity(0))
         num_fitting([{"CPU": cpus, "GPU": 1024}], execution)  # CPUs need no Ray to be counted; GPUs are counted by it
         local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-    try:
-        _knock(address)
-        ray._private.worker.listen_error_messages = _do_nothing  # type: ignore[assignment]
-        ray._private.utils.set_sigterm_handler = _do_nothing
-        ray.init(
-            address=address,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            runtime_env={"env_vars": environment(execution.threads)},
-            **local,
-        )
-    except Exception as error:  # a node that does not come up in time raises no narrower type
-        where = "Ray does not start here" if local else f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
-        raise EnvironmentProblem(f"{where}: {error}") from error
+    ray._private.worker.listen_error_messages = _do_nothing  # type: ignore[assignment]
+    ray._private.utils.set_sigterm_handler = _do_nothing
+    variables = {"env_vars": environment(execution.threads)}
+    for left in reversed(range(START_TRIES if local else 1)):
+        try:
+            _knock(address)
+            ray.init(address, logging_level=logging.ERROR, log_to_driver=False, runtime_env=variables, **local)
+            return
+        except Exception as error:  # a node that does not come up in time raises no narrower type
+            if not left:
+                raise EnvironmentProblem(f"{_what_failed(address)}: {error}") from error
+        ray.shutdown()
+        time.sleep(START_EVERY_S)
+
+
+def _what_failed(address: str) -> str:
+    if address != "local":
+        return f"the Ray cluster at RAY_ADDRESS={address} cannot be reached"
+    return f"Ray does not start here, tried {START_TRIES} times (it gives a node 30 s, too few on a very busy machine)"
 
 
 def _knock(address: str) -> None:

@@ -137,16 +137,23 @@ def default_entity() -> str:
 
 
 def problem(error: Exception) -> EnvironmentProblem:
-    """What to tell a person who asked for the server."""
+    """What to tell a person who asked for the server.
+
+    >>> str(problem(ValueError("No API key configured.")))
+    'W&B: no account is known here; needs WANDB_API_KEY, or once: wandb login (WANDB_BASE_URL: a server of your own)'
+    """
+    if "API key configured" in str(error):
+        needed = "needs WANDB_API_KEY, or once: wandb login"
+        return EnvironmentProblem(f"W&B: no account is known here; {needed} (WANDB_BASE_URL: a server of your own)")
     return EnvironmentProblem(
-        f"W&B: {in_one_line(error)}; what was sent stays, the same command goes on (wandb login, if you are not logged "
-        "in; WANDB_BASE_URL for a server of your own)"
+        f"W&B: {in_one_line(error)}; what arrived is kept there, the same command sends the rest (WANDB_BASE_URL: a "
+        "server of your own)"
     )
 
 
 def in_one_line(error: Exception) -> str:
     """The error's type and the first line of what it says."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200].rstrip('.')}"
 
 
 def tracking_mode() -> str:

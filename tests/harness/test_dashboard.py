@@ -120,7 +120,7 @@ def test_without_a_server_or_the_package_it_is_a_sentence(
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setattr(client, "default_entity", lambda: (_ for _ in ()).throw(OSError("Connection refused")))
     assert main(["dashboard", str(folder)]) == 3
-    assert capsys.readouterr().err.startswith("error: W&B: OSError: Connection refused; what was sent stays")
+    assert capsys.readouterr().err.startswith("error: W&B: OSError: Connection refused; what arrived is kept there")
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     monkeypatch.setattr(client, "default_entity", lambda: "me")

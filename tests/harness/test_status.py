@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -215,6 +216,20 @@ def test_watching_on_a_terminal_shows_what_runs_and_ends_with_ctrl_c(
     shown = capsys.readouterr().out
     assert "1 running, 5 waiting" in shown and plan.trials[1].trial_id in shown
     assert plan.trials[0].trial_id not in shown
+
+
+def test_a_screen_of_80_columns_holds_a_row_and_says_who_is_silent(plan: Plan, tmp_path: Path) -> None:
+    write(tmp_path, plan.trials[0], point(64, 2.0), point(128, 4.0, 0.25))
+    metrics = trial_folder(tmp_path, plan.trials[0]) / "metrics.jsonl"
+    os.utime(metrics, (100.0, 100.0))
+    with held_elsewhere(trial_folder(tmp_path, plan.trials[0]) / "lock"):
+        status = read_status(plan, tmp_path / "faults", now_s=145.0)
+    for width, columns in ((80, "0.250 0:00:12 silent for 0:00:45"), (120, "512 0.250 32 0:00:12 silent for 0:00:45")):
+        out = rich.console.Console(file=io.StringIO(), width=width)
+        with out.capture() as captured:
+            out.print(command._view(status, tmp_path / "faults", width, whole=False))
+        [row] = [line for line in captured.get().splitlines() if line.startswith(plan.trials[0].trial_id)]
+        assert len(row) <= width and " ".join(row.split()) == f"{plan.trials[0].trial_id} running 128 {columns}"
 
 
 @pytest.mark.parametrize(

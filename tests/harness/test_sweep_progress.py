@@ -79,3 +79,21 @@ def test_the_summary_has_one_row_an_arm_from_what_lies_on_the_disk(tmp_path: Pat
     # Trials are in the order P8 s0, P16 s0, P8 s1, P16 s1.
     assert rows[0] == ["P8-G8-sqrt", "2", "completed", "512", "0.500", "256"]
     assert rows[1] == ["P16-G8-sqrt", "1", "completed,", "1", "not", "run", "512", "0.700", "256"]
+
+
+def test_a_trial_that_goes_on_says_from_where(clock: Clock) -> None:
+    first, second, third = small_plan([8], seeds=3).trials
+    out = Console(file=io.StringIO(), force_terminal=False, width=100)
+    display = Display(out, "sweep faults", [first, second, third], num_workers=3)
+    with display, out.capture() as captured:
+        for trial, attempt, samples in ((first, 1, 0), (second, 2, 192), (third, 3, 0)):
+            display.started(trial, attempt)
+            display.progressed(trial.trial_id, Progress(samples, None))
+            display.progressed(trial.trial_id, Progress(samples + 64, None))
+    assert captured.get().splitlines() == [
+        "[0/3] P8-G8-sqrt seed 0: started",
+        "[0/3] P8-G8-sqrt seed 1: started (attempt 2)",
+        "[0/3] P8-G8-sqrt seed 1: goes on, 192 samples so far",
+        "[0/3] P8-G8-sqrt seed 2: started (attempt 3)",
+        "[0/3] P8-G8-sqrt seed 2: begins again, no checkpoint was left",
+    ]
