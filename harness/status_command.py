@@ -109,6 +109,8 @@ def _what_now(status: SweepStatus, sweep_dir: Path) -> str:
         return "a process is running this sweep"
     if status.is_done:
         return f"done; next: python -m analysis report {sweep_dir}"
+    if status.counts.get("running"):
+        return "the process that ran this sweep is gone, and its workers are about to end"
     return "no process is running this sweep: python -m harness sweep with its sweep file goes on with what is missing"
 
 

@@ -155,8 +155,12 @@ class _Sweep:
             Job(f"start {number}", self.functions.prepare, (config, root), adds=SHARED)
             for number, config in enumerate(distinct.values(), 1)
         ]
+        done = 0
         for event in run_jobs(pool, jobs):
             match event:
+                case Finished() if len(jobs) > 1 and not self.quiet:
+                    done += 1
+                    self.tell(f"models and prompts: {done} of {len(jobs)}")
                 case Warned(text):
                     self.warn(text)
                 case Failed(_, "input", reason):

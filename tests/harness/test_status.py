@@ -228,7 +228,9 @@ def test_a_screen_of_80_columns_holds_a_row_and_says_who_is_silent(plan: Plan, t
         out = rich.console.Console(file=io.StringIO(), width=width)
         with out.capture() as captured:
             out.print(command._view(status, tmp_path / "faults", width, whole=False))
-        [row] = [line for line in captured.get().splitlines() if line.startswith(plan.trials[0].trial_id)]
+        lines = captured.get().splitlines()
+        [row] = [line for line in lines if line.startswith(plan.trials[0].trial_id)]
+        assert lines[-1] == "the process that ran this sweep is gone, and its workers are about to end"
         assert len(row) <= width and " ".join(row.split()) == f"{plan.trials[0].trial_id} running 128 {columns}"
 
 
