@@ -9,6 +9,7 @@ from analysis.labels import short_label
 
 Report = Mapping[str, Any]
 MOST_TIES = 4
+FAR = 20.0  # times the estimate
 STALENESS_TITLE = "The price of age"
 STALENESS_CAPTION = (
     "r_N over the mean age of the tokens trained on, in updates, with 95% intervals. Dotted: the slope within one "
@@ -189,6 +190,11 @@ def interval(value: Mapping[str, Any], digits: int = 2) -> str:
     ('0.65 (0.57 to 0.74)', '> 2.80')
     >>> interval({"estimate": None, "ci95": [None, None]}), interval({"estimate": 1.2, "ci95": [None, None]})
     ('-', '1.20')
+
+    A limit far from the estimate is none that was measured.
+
+    >>> interval({"estimate": 3.4, "ci95": [1.7, 981.2]})
+    '3.40 (1.70 or more)'
     """
     estimate, (low, high) = value["estimate"], value["ci95"]
     if estimate is None:
@@ -198,6 +204,8 @@ def interval(value: Mapping[str, Any], digits: int = 2) -> str:
     if low == high:
         return number(estimate, digits)
     limits = [number(limit, digits) if limit is not None else "?" for limit in (low, high)]
+    if low is not None and high is not None and 0 < FAR * estimate < high:
+        return f"{number(estimate, digits)} ({limits[0]} or more)"
     return f"{number(estimate, digits)} ({limits[0]} to {limits[1]})"
 
 

@@ -33,7 +33,7 @@ def changes(advice: Advice) -> list[dict[str, Any]]:
             found.append(_change(what, _with(decision, _scaled(speed, slower)), current))
     halved = half_machine(decision.evidence)
     if halved:
-        found.append(_change("half the GPUs", _with(decision, halved), current))
+        found.append(_change("half the machine, GPUs or cores", _with(decision, halved), current))
     return found
 
 
