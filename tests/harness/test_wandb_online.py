@@ -264,5 +264,5 @@ def test_sync_without_a_server_is_a_sentence(
     attempt(TRIAL, sweep_dir, [record(0)])
     assert main(["sync", str(sweep_dir)]) == 3
     said = capsys.readouterr().err
-    assert "error: W&B: " in said and "the same command goes on" in said and KEY not in said
+    assert "error: W&B: " in said and "the same command sends the rest" in said and KEY not in said
     assert os.environ["WANDB_API_KEY"] == KEY
